@@ -1,0 +1,102 @@
+# Commands of the project; `make help` lists them. Everything is installed into a virtual environment inside the project.
+#
+#   TORCH=2.11.0            another torch, with an environment and a build folder of its own
+#   AMPSCALER_CUDA=0|1|auto build without CUDA kernels, insist on them, or decide by torch and nvcc (default)
+#   CUDA=pypi               take nvcc from PyPI's wheels, at the CUDA version of torch
+DEFAULT_TORCH := 2.15.0
+TORCH ?= $(DEFAULT_TORCH)
+AMPSCALER_CUDA ?= auto
+PYTHON ?= python3
+
+VENV := $(CURDIR)/.venv$(if $(filter-out $(DEFAULT_TORCH),$(TORCH)),-$(TORCH))
+BIN := $(VENV)/bin
+ifeq ($(CUDA),pypi)
+override AMPSCALER_CUDA := 1
+BUILD := build/$(TORCH)-cuda-pypi
+NVCC_STAMP := $(VENV)/.stamp-nvcc
+NVCC_OPTION = -DAMPSCALER_NVCC=$$($(BIN)/python -c "import nvidia, pathlib; print(pathlib.Path(list(nvidia.__path__)[0]) / 'cu13/bin/nvcc')")
+else ifneq ($(CUDA),)
+$(error CUDA=$(CUDA): the only value is pypi; to build with or without CUDA use AMPSCALER_CUDA=0, 1 or auto)
+else
+BUILD := build/$(TORCH)-cuda-$(AMPSCALER_CUDA)
+endif
+STAGE := $(BUILD)/stage
+
+# ccache makes a second clone of the project build in a second. The launchers are read by the first configure only.
+export CCACHE_BASEDIR := $(CURDIR)
+export CMAKE_CXX_COMPILER_LAUNCHER := $(BIN)/ccache
+export CMAKE_CUDA_COMPILER_LAUNCHER := $(BIN)/ccache
+export PYTHONPATH := $(CURDIR)/$(STAGE)
+export PATH := $(BIN):$(PATH)
+export AMPSCALER_CUDA
+
+.PHONY: help env build test test-cpp test-python test-package demo bench lint format stubs clean
+.DEFAULT_GOAL := help
+
+help:  ## List the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
+	@sed -n 's/^# *\(\(TORCH\|AMPSCALER_CUDA\|CUDA\)=.*\)/  \1/p' $(MAKEFILE_LIST)
+
+env: $(VENV)/.stamp $(NVCC_STAMP)  ## Create the environment with torch and the tools
+
+$(VENV)/.stamp: requirements-dev.txt
+	@sh cmake/prerequisites.sh $(PYTHON)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet torch==$(TORCH) -r requirements-dev.txt
+	@touch $@
+
+# ptxas refuses the output of a compiler of another minor version, so all three are pinned to torch's.
+$(VENV)/.stamp-nvcc: $(VENV)/.stamp
+	minor=$$($(BIN)/python -c "import torch; print(torch.version.cuda)") && \
+	$(BIN)/pip install --quiet nvidia-cuda-nvcc==$$minor.* nvidia-cuda-crt==$$minor.* nvidia-nvvm==$$minor.* nvidia-cuda-runtime==$$minor.*
+	@touch $@
+
+$(BUILD)/build.ninja: $(VENV)/.stamp $(NVCC_STAMP)
+	cmake -S . -B $(BUILD) -G Ninja -DPython_EXECUTABLE=$(BIN)/python -DAMPSCALER_TESTS=ON \
+	  -DAMPSCALER_CUDA=$(AMPSCALER_CUDA) $(NVCC_OPTION) $(CMAKE_ARGS)
+
+build: $(BUILD)/build.ninja  ## Build the library, the module, the C++ tests and examples
+	cmake --build $(BUILD)
+	@rm -rf $(STAGE) && cmake --install $(BUILD) --prefix $(STAGE)/ampscaler > $(BUILD)/install.log
+
+test: test-cpp test-python  ## Run all tests of this checkout
+
+test-cpp: build
+	ctest --test-dir $(BUILD) --output-on-failure
+
+test-python: build
+	python -m pytest -p no:cacheprovider tests/python
+
+test-package: build  ## Test the wheel, an editable install, and C++ projects built against them
+	AMPSCALER_BUILD_DIR=$(CURDIR)/$(BUILD) python -m pytest -p no:cacheprovider -m "" tests/package
+
+demo: build  ## Train on handwritten digits in FP16, in Python and in C++
+	python examples/python/train_digits.py --output $(BUILD)/demo
+	$(BUILD)/examples/cpp/train_digits $(BUILD)/demo/digits.csv $(BUILD)/demo/scale_trace.csv
+
+bench: build  ## Measure against torch's own scaler
+	python benchmarks/unscale_host_time.py
+	cmake -S . -B $(BUILD) -DAMPSCALER_BENCHMARKS=ON > /dev/null
+	cmake --build $(BUILD) --target unscale_bench
+	$(BUILD)/benchmarks/unscale_bench
+
+CPP_FILES = $(shell git ls-files '*.h' '*.cpp' '*.cu' '*.cuh')
+lint: build  ## Check format, clang-tidy on csrc, ruff, mypy and spelling
+	clang-format --dry-run --Werror $(CPP_FILES)
+	ruff check .
+	ruff format --check .
+	mypy
+	codespell
+	run-clang-tidy.py -quiet -clang-tidy-binary $(BIN)/clang-tidy -p $(BUILD) '/csrc/.*\.cpp$$' > $(BUILD)/clang-tidy.log 2>&1 || \
+	  { grep -E 'warning|error' $(BUILD)/clang-tidy.log; exit 1; }
+
+format: $(VENV)/.stamp  ## Rewrite the sources in the project's format
+	clang-format -i $(CPP_FILES)
+	ruff check --fix .
+	ruff format .
+
+stubs: build  ## Write python/ampscaler/_C.pyi anew from the built module
+	python tests/python/stubs.py --write
+
+clean:  ## Remove the build folders (the environments stay)
+	rm -rf build

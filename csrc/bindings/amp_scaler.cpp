@@ -1,0 +1,196 @@
+// Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
+// The C++ class AmpScaler for Python optimizers. The GIL is released for the work and taken again
+// by the optimizer adapter.
+
+#include "bindings/bindings.h"
+#include "bindings/python_optimizer.h"
+#include "bindings/step_result.h"
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <ampscaler/amp_scaler.h>
+
+namespace ampscaler::bindings {
+namespace {
+
+using Release = py::gil_scoped_release;
+
+std::unique_ptr<AmpScaler> make_scaler(const py::object& device, double init_scale,
+                                       double growth_factor, double backoff_factor,
+                                       std::int64_t growth_interval, bool enabled) {
+  const torch::PyWarningHandler python_warnings;
+  const py::object torch_device = py::module_::import("torch").attr("device")(device);
+  AmpScalerOptions options(py::cast<c10::Device>(torch_device));
+  options.enabled(enabled);
+  if (enabled) {  // a disabled scaler has no use for the numbers, and torch does not look at them
+                  // either
+    options.growth_factor(growth_factor)
+        .backoff_factor(backoff_factor)
+        .growth_interval(growth_interval)
+        .init_scale(init_scale);
+  }
+  return std::make_unique<AmpScaler>(options);
+}
+
+bool is_plain_tensor(const py::object& object) { return THPVariable_CheckExact(object.ptr()); }
+
+// One element of a container. A list of one gives the product a private copy of the scale.
+py::object scale_element(AmpScaler& scaler, const py::object& output) {
+  if (is_plain_tensor(output)) {
+    return py::cast(scaler.scale(at::TensorList(THPVariable_Unpack(output.ptr()))).front());
+  }
+  return output * py::cast(scaler.scale_on(THPVariable_Unpack(output.ptr()).device()).clone());
+}
+
+// Lists and tuples are rebuilt as their own type; other iterables give a lazy map, as in torch.
+py::object scale_any(const py::object& self, const py::object& outputs) {
+  if (THPVariable_Check(outputs.ptr())) {
+    return scale_element(py::cast<AmpScaler&>(self), outputs);
+  }
+  const py::object iterable_type = py::module_::import("collections.abc").attr("Iterable");
+  TORCH_CHECK_VALUE(py::isinstance(outputs, iterable_type),
+                    "outputs must be a Tensor or an iterable of Tensors");
+  const py::cpp_function recurse(
+      [self](const py::object& element) { return scale_any(self, element); });
+  const py::object scaled = py::module_::import("builtins").attr("map")(recurse, outputs);
+  const bool rebuilt = py::isinstance<py::list>(outputs) || py::isinstance<py::tuple>(outputs);
+  return rebuilt ? py::type::of(outputs)(scaled) : scaled;
+}
+
+py::object scale(const py::object& self, const py::object& outputs) {
+  auto& scaler = py::cast<AmpScaler&>(self);
+  if (!scaler.is_enabled()) {
+    return outputs;
+  }
+  if (is_plain_tensor(outputs)) {
+    return py::cast(scaler.scale(THPVariable_Unpack(outputs.ptr())));
+  }
+  if (THPVariable_Check(outputs.ptr())) {  // a subclass multiplies itself, so that its type is kept
+    return outputs * py::cast(scaler.scale_on(THPVariable_Unpack(outputs.ptr()).device()));
+  }
+  return scale_any(self, outputs);
+}
+
+void unscale_(AmpScaler& self, const py::object& optimizer) {
+  PythonOptimizer adapter(optimizer, py::args(), py::kwargs());
+  const Release no_gil;
+  self.unscale_(adapter);
+}
+
+PythonStepResult step(AmpScaler& self, const py::object& optimizer, const py::args& args,
+                      const py::kwargs& kwargs) {
+  TORCH_CHECK(!(self.is_enabled() && kwargs.contains("closure")),
+              "Closure use is not currently supported if GradScaler is enabled.");
+  PythonOptimizer adapter(optimizer, args, kwargs);
+  const auto run = [&] {
+    const Release no_gil;
+    return self.step(adapter);
+  };
+  const StepResult result = run();
+  return {result, adapter.value()};
+}
+
+void update(AmpScaler& self, const py::object& new_scale) {
+  if (new_scale.is_none() || !self.is_enabled()) {
+    self.update();
+  } else if (PyFloat_Check(new_scale.ptr())) {
+    self.update(new_scale.cast<double>());
+  } else {
+    const auto device =
+        new_scale.attr("device").attr("type");  // AttributeError for an int, as in torch
+    TORCH_CHECK_TYPE(THPVariable_Check(new_scale.ptr()),
+                     "update: new_scale: expected a float or a tensor, got ",
+                     Py_TYPE(new_scale.ptr())->tp_name, ".");
+    self.update(THPVariable_Unpack(new_scale.ptr()));
+  }
+}
+
+py::object to_python(const c10::IValue& value) {
+  return value.isInt() ? py::object(py::int_(value.toInt()))
+                       : py::object(py::float_(value.toDouble()));
+}
+
+py::dict state_dict(const AmpScaler& self) {
+  py::dict result;
+  for (const auto& entry : self.state_dict()) {
+    result[py::str(entry.key().toStringRef())] = to_python(entry.value());
+  }
+  return result;
+}
+
+// Values that are no number arrive as something that load_state_dict refuses by name.
+c10::IValue to_ivalue(const py::handle& value) {
+  if (py::isinstance<py::float_>(value)) {
+    return value.cast<double>();
+  }
+  if (py::isinstance<py::int_>(value) && !py::isinstance<py::bool_>(value)) {
+    return value.cast<std::int64_t>();
+  }
+  return std::string(py::str(py::type::handle_of(value)));
+}
+
+void load_state_dict(AmpScaler& self, const py::dict& state_dict) {
+  c10::impl::GenericDict state(c10::StringType::get(), c10::AnyType::get());
+  for (const auto& [key, value] : state_dict) {
+    if (py::isinstance<py::str>(key)) {
+      state.insert(key.cast<std::string>(), to_ivalue(value));
+    }
+  }
+  self.load_state_dict(state);
+}
+
+using ScalerClass = py::class_<AmpScaler>;
+
+void bind_iteration(ScalerClass& scaler) {
+  const AmpScalerOptions defaults;
+  scaler
+      .def(py::init(&make_scaler), py::arg("device") = "cuda",
+           py::arg("init_scale") = defaults.init_scale(),
+           py::arg("growth_factor") = defaults.growth_factor(),
+           py::arg("backoff_factor") = defaults.backoff_factor(),
+           py::arg("growth_interval") = defaults.growth_interval(),
+           py::arg("enabled") = defaults.enabled())
+      .def("scale", &scale, py::arg("outputs"),
+           "`outputs` (a tensor, or nested lists and tuples of them) times the scale. Does not "
+           "wait.")
+      .def("unscale_", &unscale_, py::arg("optimizer"),
+           "Divides the optimizer's gradients by the scale in place and notes non-finite ones. "
+           "Does not wait.")
+      .def("step", &step, py::arg("optimizer"),
+           "Runs optimizer.step(*args, **kwargs) unless a gradient holds inf or NaN. Returns a "
+           "StepResult.\n\n"
+           "Waits for the device once for an ordinary optimizer, never for a fused one.")
+      .def("update", &update, py::arg("new_scale") = py::none(),
+           "Ends the iteration: adapts the scale, or sets it to `new_scale` (float or 0-dim "
+           "tensor). Does not wait.");
+}
+
+void bind_numbers(ScalerClass& scaler) {
+  scaler.def("is_enabled", &AmpScaler::is_enabled)
+      .def("get_scale", &AmpScaler::get_scale, py::call_guard<Release>(),
+           "The scale; 1.0 when disabled. Waits.")
+      .def("get_growth_tracker", &AmpScaler::get_growth_tracker, py::call_guard<Release>(),
+           "Clean steps since the last change of the scale. Waits.")
+      .def("get_growth_factor", &AmpScaler::get_growth_factor)
+      .def("get_backoff_factor", &AmpScaler::get_backoff_factor)
+      .def("get_growth_interval", &AmpScaler::get_growth_interval)
+      .def("set_growth_factor", &AmpScaler::set_growth_factor, py::arg("new_factor"))
+      .def("set_backoff_factor", &AmpScaler::set_backoff_factor, py::arg("new_factor"))
+      .def("set_growth_interval", &AmpScaler::set_growth_interval, py::arg("new_interval"))
+      .def("state_dict", &state_dict,
+           "The five entries of torch.amp.GradScaler.state_dict(). Waits once.")
+      .def("load_state_dict", &load_state_dict, py::arg("state_dict"),
+           "Takes over all five entries, or raises and changes none.");
+}
+
+}  // namespace
+
+void bind_amp_scaler(py::module_& module) {
+  ScalerClass scaler(module, "AmpScaler",
+                     "The C++ loss scaler on Python optimizers: torch.amp.GradScaler's rules, and "
+                     "a step that says what it did.");
+  bind_iteration(scaler);
+  bind_numbers(scaler);
+}
+
+}  // namespace ampscaler::bindings

@@ -1,0 +1,25 @@
+// Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
+// Exceptions of ampscaler that torch's translator does not know. All others are torch's and arrive
+// with their own type already.
+
+#include "bindings/bindings.h"
+
+#include <ampscaler/errors.h>
+
+namespace ampscaler::bindings {
+
+void bind_errors() {
+  py::register_local_exception_translator([](std::exception_ptr exception) {
+    try {
+      if (exception) {
+        std::rethrow_exception(exception);
+      }
+    } catch (const AssertionError& error) {
+      py::set_error(PyExc_AssertionError, error.what_without_backtrace());
+    } catch (const KeyError& error) {
+      py::set_error(PyExc_KeyError, error.what_without_backtrace());
+    }
+  });
+}
+
+}  // namespace ampscaler::bindings

@@ -1,0 +1,120 @@
+// Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
+// The fast path of the Python drop-in: gradients of a Python optimizer are collected, grouped and
+// unscaled behind one call.
+//
+// Anything out of the ordinary is left to torch's own method: the answer is None and nothing has
+// been touched.
+
+#include <optional>
+
+#include "bindings/bindings.h"
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <ampscaler/gradient_groups.h>
+
+namespace ampscaler::bindings {
+namespace {
+
+// A Python subclass wants to see torch's operator, even if its tensor looks plain from C++.
+bool is_python_subclass(const at::Tensor& tensor) {
+  PyObject* object = tensor.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj();
+  return object != nullptr && !THPVariable_CheckExact(object);
+}
+
+// Adds the gradient of one parameter; false if torch must see the whole call.
+bool add_gradient(PyObject* parameter, bool allow_fp16, GradientGroups& groups) {
+  if (!THPVariable_CheckExact(parameter)) {
+    return false;
+  }
+  const at::Tensor& tensor = THPVariable_Unpack(parameter);
+  if (!tensor.is_leaf()) {
+    return false;  // reading its .grad warns, and torch reads it more often than we do
+  }
+  const at::Tensor& gradient = tensor.grad();
+  if (!gradient.defined()) {
+    return true;
+  }
+  const bool refused_half =
+      !allow_fp16 && gradient.scalar_type() == at::kHalf;  // torch raises for it
+  return !refused_half && !is_python_subclass(gradient) && groups.add_plain(gradient);
+}
+
+bool add_group(PyObject* group, PyObject* params_key, bool allow_fp16, GradientGroups& groups) {
+  if (!PyDict_CheckExact(group)) {
+    return false;
+  }
+  PyObject* parameters = PyDict_GetItemWithError(group, params_key);
+  if (parameters == nullptr || !PyList_CheckExact(parameters)) {
+    PyErr_Clear();
+    return false;
+  }
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(parameters); ++i) {
+    if (!add_gradient(PyList_GET_ITEM(parameters, i), allow_fp16, groups)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Plain lists and dicts only: walking a generator would use it up before torch could.
+std::optional<GradientGroups> collect(PyObject* param_groups, bool allow_fp16) {
+  GradientGroups groups;
+  if (!PyList_CheckExact(param_groups) || at::impl::torch_function_mode_enabled()) {
+    return std::nullopt;
+  }
+  const py::str params_key("params");
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(param_groups); ++i) {
+    if (!add_group(PyList_GET_ITEM(param_groups, i), params_key.ptr(), allow_fp16, groups)) {
+      return std::nullopt;
+    }
+  }
+  return groups;
+}
+
+bool is_plain_scalar(const py::object& object) {
+  if (!THPVariable_CheckExact(object.ptr())) {
+    return false;
+  }
+  const at::Tensor& tensor = THPVariable_Unpack(object.ptr());
+  return tensor.scalar_type() == at::kFloat && tensor.numel() == 1 &&
+         GradientGroups::is_plain(tensor);
+}
+
+std::optional<py::dict> unscale_param_groups(const py::object& param_groups,
+                                             const py::object& inv_scale,
+                                             const py::object& found_inf, bool allow_fp16) {
+  if (!is_plain_scalar(inv_scale) || !is_plain_scalar(found_inf)) {
+    return std::nullopt;
+  }
+  const std::optional<GradientGroups> groups = collect(param_groups.ptr(), allow_fp16);
+  if (!groups) {
+    return std::nullopt;
+  }
+  std::vector<DeviceFlag> flags;
+  {
+    const py::gil_scoped_release no_gil;
+    flags =
+        groups->unscale_(THPVariable_Unpack(inv_scale.ptr()), THPVariable_Unpack(found_inf.ptr()));
+  }
+  py::dict found_inf_per_device;
+  for (const DeviceFlag& flag : flags) {
+    found_inf_per_device[py::cast(flag.device)] = flag.found_inf;
+  }
+  return found_inf_per_device;
+}
+
+}  // namespace
+
+void bind_param_groups(py::module_& module) {
+  module.def("unscale_param_groups", &unscale_param_groups, py::arg("param_groups"),
+             py::arg("inv_scale"), py::arg("found_inf"), py::arg("allow_fp16"),
+             "torch.amp.GradScaler._unscale_grads_ in one call, or None (and nothing touched) when "
+             "torch must do it.\n\n"
+             "Multiplies every gradient in `param_groups` by `inv_scale` in place and returns "
+             "{device: flag}, each flag a copy\n"
+             "of `found_inf` (0-dim float32) set to 1 where a gradient holds inf or NaN. Does not "
+             "wait for the device.");
+}
+
+}  // namespace ampscaler::bindings

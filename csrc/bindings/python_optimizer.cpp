@@ -1,0 +1,112 @@
+// Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
+// Walks and steps Python optimizers; torch's fused ones get scale and flag as attributes for the
+// length of one call.
+
+#include "bindings/python_optimizer.h"
+
+#include <utility>
+
+#include <ATen/TensorOperators.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <ampscaler/errors.h>
+
+namespace ampscaler::bindings {
+namespace {
+
+// Sets an attribute, and restores what was there before (or its absence), also when the step
+// raises.
+class ScopedAttribute {
+ public:
+  ScopedAttribute(py::object object, const char* name, const py::object& value)
+      : object_(std::move(object)), name_(name), before_(py::getattr(object_, name, py::object())) {
+    object_.attr(name) = value;
+  }
+  ScopedAttribute(const ScopedAttribute&) = delete;
+  ScopedAttribute& operator=(const ScopedAttribute&) = delete;
+  ~ScopedAttribute() {
+    const py::error_scope keep_error;
+    const int failed = before_ ? PyObject_SetAttrString(object_.ptr(), name_, before_.ptr())
+                               : PyObject_DelAttrString(object_.ptr(), name_);
+    if (failed != 0) {
+      PyErr_Clear();  // the optimizer removed it itself
+    }
+  }
+
+ private:
+  py::object object_;
+  const char* name_;
+  py::object before_;
+};
+
+at::Tensor as_tensor(const py::handle& parameter) {
+  if (!THPVariable_Check(parameter.ptr())) {
+    throw AssertionError(
+        {__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)},
+        std::string("expected param to be torch.Tensor, got ") + Py_TYPE(parameter.ptr())->tp_name);
+  }
+  return THPVariable_Unpack(parameter.ptr());
+}
+
+}  // namespace
+
+PythonOptimizer::PythonOptimizer(py::object optimizer, py::args args, py::kwargs kwargs)
+    : optimizer_(std::move(optimizer)),
+      args_(std::move(args)),
+      kwargs_(std::move(kwargs)),
+      value_(py::none()) {}
+
+PythonOptimizer::~PythonOptimizer() = default;
+
+const void* PythonOptimizer::identity() const { return optimizer_.ptr(); }
+
+std::vector<at::Tensor> PythonOptimizer::parameters() const {
+  const py::gil_scoped_acquire gil;
+  std::vector<at::Tensor> result;
+  for (const py::handle& group : optimizer_.attr("param_groups")) {
+    const py::list parameters(group[py::str("params")]);  // any iterable; a list is taken as it is
+    result.reserve(result.size() + parameters.size());
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(parameters.ptr()); ++i) {
+      result.push_back(as_tensor(PyList_GET_ITEM(parameters.ptr(), i)));
+    }
+  }
+  return result;
+}
+
+void PythonOptimizer::run() { value_ = optimizer_.attr("step")(*args_, **kwargs_); }
+
+at::Tensor PythonOptimizer::step() {
+  const py::gil_scoped_acquire gil;
+  run();
+  return {};  // the value may be of any type: see value()
+}
+
+bool PythonOptimizer::is_amp_aware() const {
+  const py::gil_scoped_acquire gil;
+  if (!py::cast<bool>(
+          py::bool_(py::getattr(optimizer_, "_step_supports_amp_scaling", py::bool_(false))))) {
+    return false;
+  }
+  // An older protocol hands the scaler itself to the step. Such an optimizer gets unscaled
+  // gradients instead.
+  const py::object signature =
+      py::module_::import("inspect").attr("signature")(optimizer_.attr("step"));
+  return !signature.attr("parameters").contains("grad_scaler");
+}
+
+at::Tensor PythonOptimizer::step_amp(const std::optional<at::Tensor>& grad_scale,
+                                     const at::Tensor& found_inf) {
+  const py::gil_scoped_acquire gil;
+  // A factor that the user has set counts on top of the scale.
+  const py::object user_factor = py::getattr(optimizer_, "grad_scale", py::none());
+  py::object factor = user_factor;
+  if (grad_scale) {
+    factor = user_factor.is_none() ? py::cast(*grad_scale) : py::cast(*grad_scale) * user_factor;
+  }
+  const ScopedAttribute scale_attribute(optimizer_, "grad_scale", factor);
+  const ScopedAttribute flag_attribute(optimizer_, "found_inf", py::cast(found_inf));
+  run();
+  return {};
+}
+
+}  // namespace ampscaler::bindings

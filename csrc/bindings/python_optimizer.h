@@ -1,0 +1,40 @@
+// Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
+#pragma once
+// A Python optimizer as an OptimizerAdapter: anything with `param_groups` and `step` will do. The
+// methods take the GIL themselves, so callers may have released it.
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <ampscaler/optimizer_adapter.h>
+
+namespace ampscaler::bindings {
+
+class PythonOptimizer final : public OptimizerAdapter {
+ public:
+  PythonOptimizer(py::object optimizer, py::args args, py::kwargs kwargs);
+  ~PythonOptimizer() override;
+
+  const void* identity() const override;
+  std::vector<at::Tensor> parameters() const override;
+  at::Tensor step() override;
+
+  /// True for optimizers that read `grad_scale` and `found_inf` from attributes, like torch's fused
+  /// ones.
+  bool is_amp_aware() const override;
+  at::Tensor step_amp(const std::optional<at::Tensor>& grad_scale,
+                      const at::Tensor& found_inf) override;
+
+  /// What the optimizer's step returned, whatever its type; None before a step. The GIL must be
+  /// held.
+  const py::object& value() const { return value_; }
+
+ private:
+  void run();
+
+  py::object optimizer_;
+  py::args args_;
+  py::kwargs kwargs_;
+  py::object value_;
+};
+
+}  // namespace ampscaler::bindings

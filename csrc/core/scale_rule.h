@@ -1,0 +1,49 @@
+// Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
+#pragma once
+// The scale rule: back off after an overflow, grow after a run of clean steps. The same source
+// serves the CPU operator and the CUDA kernel; its reference is aten::_amp_update_scale_
+// (ATen/native/cpu/AmpGradScalerKernels.cpp), to the bit.
+
+#include <cstdint>
+
+#include "core/finite.h"
+#include "core/macros.h"
+
+namespace ampscaler::core {
+
+struct ScaleState {
+  float scale;
+  std::int32_t growth_tracker;  // clean steps since the last change of the scale
+};
+
+struct ScaleRule {
+  double growth_factor;
+  double backoff_factor;
+  std::int64_t growth_interval;  // zero or negative: never grows
+};
+
+// One product in double, rounded once to float: scale * factor can differ from a product in float.
+AMPSCALER_HOST_DEVICE inline float rescale(float scale, double factor) {
+  return static_cast<float>(static_cast<double>(scale) * factor);
+}
+
+// The state after one step. `found_inf` counts as an overflow unless it equals zero: NaN does, -0
+// does not. Growth that would leave the range of float keeps the scale and restarts the count.
+// Back-off is not clamped. The interval is compared by equality, so a tracker beyond it grows no
+// more until an overflow resets it; a tracker at INT32_MAX wraps around (computed unsigned, where
+// wrapping is defined).
+AMPSCALER_HOST_DEVICE inline ScaleState advance_scale(ScaleState state, const ScaleRule& rule,
+                                                      float found_inf) {
+  if (found_inf != 0.0F) {
+    return {rescale(state.scale, rule.backoff_factor), 0};
+  }
+  const auto clean_steps =
+      static_cast<std::int32_t>(static_cast<std::uint32_t>(state.growth_tracker) + 1U);
+  if (static_cast<std::int64_t>(clean_steps) != rule.growth_interval) {
+    return {state.scale, clean_steps};
+  }
+  const float grown = rescale(state.scale, rule.growth_factor);
+  return {is_finite(grown) ? grown : state.scale, 0};
+}
+
+}  // namespace ampscaler::core

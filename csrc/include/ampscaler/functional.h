@@ -1,0 +1,44 @@
+// Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
+#pragma once
+// The chain of one mixed-precision step as functions without state. A gradient that is missing is
+// an undefined tensor.
+
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "ampscaler/export.h"
+
+namespace ampscaler::functional {
+
+/// New tensors with the values of `gradient / scale`; undefined ones stay undefined. Does not wait.
+/// Throws c10::ValueError unless `scale` is positive and finite.
+AMPSCALER_API std::vector<at::Tensor> unscale_gradients(const std::vector<at::Tensor>& scaled,
+                                                        double scale);
+/// The same with a scale on the device (one element), which is then not checked.
+AMPSCALER_API std::vector<at::Tensor> unscale_gradients(const std::vector<at::Tensor>& scaled,
+                                                        const at::Tensor& scale);
+
+/// The 2-norm over all elements of all gradients: a 0-dim float32 tensor on the device of the
+/// first, accumulated in float64. Undefined gradients count nothing; 0 on the CPU for an empty
+/// list. Does not wait.
+AMPSCALER_API at::Tensor global_grad_norm(const std::vector<at::Tensor>& gradients);
+
+struct MixedPrecisionPlan {
+  std::vector<at::Tensor> gradients;  // unscaled, and clipped if they are finite
+  at::Tensor grad_norm;               // before clipping; inf when a gradient is not finite
+  double clip_coefficient;  // min(1, max_norm / (norm + 1e-12)); 0 when a gradient is not finite
+  bool should_step;
+  double next_scale;   // the given scale, times backoff_factor when a gradient is not finite
+  std::string reason;  // "finite_gradient" or "non_finite_gradient"
+};
+
+/// What to do with scaled gradients: step with clipped ones, or skip and back off. Waits for the
+/// device. Throws c10::ValueError unless `scale` and `max_norm` are positive (and the scale finite)
+/// and backoff_factor is in (0, 1).
+AMPSCALER_API MixedPrecisionPlan plan_mixed_precision_update(const std::vector<at::Tensor>& scaled,
+                                                             double scale, double max_norm,
+                                                             double backoff_factor = 0.5);
+
+}  // namespace ampscaler::functional

@@ -1,0 +1,65 @@
+// Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
+#pragma once
+// Gradients sorted by device (type and index) and dtype, in the order in which they were first
+// seen, and unscaled group by group.
+//
+//   add(g0: cuda:0 float)  add(g1: cuda:1 float)  add(g2: cuda:0 double)   ->   cuda:0 [float:
+//   g0][double: g2]   cuda:1 [float: g1]
+
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "ampscaler/export.h"
+
+namespace ampscaler {
+
+/// What the check of one device found: a 0-dim float32 tensor on that device, 1 if a gradient held
+/// inf or NaN, else 0.
+struct DeviceFlag {
+  c10::Device device;
+  at::Tensor found_inf;
+};
+
+class AMPSCALER_API GradientGroups {
+ public:
+  struct DtypeGroup {
+    at::ScalarType dtype;
+    std::vector<at::Tensor> gradients;
+    bool plain;  // every gradient runs on our own kernel
+  };
+  struct DeviceGroup {
+    c10::Device device;
+    std::vector<DtypeGroup> dtypes;
+  };
+
+  /// True if our operator can take `gradient` in place of torch's: a dense tensor without repeated
+  /// elements, of a dtype and device that we have a kernel for, without a subclass, functional
+  /// transform or lazy negation that must see torch's operator. Also false while a dispatch mode is
+  /// active on this thread.
+  static bool is_plain(const at::Tensor& gradient);
+
+  void add(const at::Tensor& gradient);
+  /// Adds `gradient` if is_plain() holds for it; else returns false.
+  bool add_plain(const at::Tensor& gradient);
+  /// The same with everything given, for callers that know it.
+  void add(c10::Device device, at::ScalarType dtype, const at::Tensor& gradient, bool plain);
+
+  const std::vector<DeviceGroup>& groups() const { return groups_; }
+
+  /// Multiplies every gradient by `inv_scale` in place. Returns one flag per device, copied from
+  /// `found_inf` and set to 1 where an input element is inf or NaN; `found_inf` itself is not
+  /// written. Does not wait for the device.
+  ///
+  /// Both scalars are float32 with one element and are copied to each device. Groups of plain
+  /// gradients go to ampscaler::unscale_, all others to torch's own operator, which may refuse them
+  /// with its own errors.
+  std::vector<DeviceFlag> unscale_(const at::Tensor& inv_scale, const at::Tensor& found_inf) const;
+
+ private:
+  DtypeGroup& group_of(c10::Device device, at::ScalarType dtype);
+
+  std::vector<DeviceGroup> groups_;
+};
+
+}  // namespace ampscaler

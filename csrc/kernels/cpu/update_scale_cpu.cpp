@@ -1,0 +1,34 @@
+// Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
+// CPU backend of `update_scale_`: the rule of core/scale_rule.h applied to three scalars.
+
+#include <torch/library.h>
+
+#include "core/scale_rule.h"
+#include "ops/checks.h"
+#include "ops/signatures.h"
+
+namespace ampscaler {
+namespace {
+
+void update_scale_cpu(const at::Tensor& scale, const at::Tensor& growth_tracker,
+                      const at::Tensor& found_inf, double growth_factor, double backoff_factor,
+                      std::int64_t growth_interval) {
+  ops::check_update_scale(scale, growth_tracker, found_inf);
+  // Before the write: it throws for an inference tensor outside inference mode.
+  scale.unsafeGetTensorImpl()->bump_version();
+  auto& current_scale = *scale.mutable_data_ptr<float>();
+  auto& tracker = *growth_tracker.mutable_data_ptr<std::int32_t>();
+  const core::ScaleState next = core::advance_scale(
+      {current_scale, tracker}, {growth_factor, backoff_factor, growth_interval},
+      *found_inf.const_data_ptr<float>());
+  current_scale = next.scale;
+  tracker = next.growth_tracker;
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(ampscaler, CPU, library) {
+  library.impl("update_scale_", static_cast<ops::UpdateScaleFunction*>(&update_scale_cpu));
+}
+
+}  // namespace ampscaler

@@ -1,0 +1,27 @@
+// Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
+#pragma once
+// What the .cu files offer to the glue: raw pointers, sizes and an explicit stream. No torch, since
+// nvcc reads every header once per architecture. Nothing here waits; each function returns the
+// error of its launches.
+
+#include <cstdint>
+#include <vector>
+
+#include <cuda_runtime_api.h>
+
+#include "core/scale_rule.h"
+#include "core/tensor_table.h"
+
+namespace ampscaler::cuda {
+
+enum class ElementType { kFloat16, kBFloat16, kFloat32, kFloat64 };
+
+/// See ampscaler/ops.h, unscale_. All pointers are on the current device.
+cudaError_t launch_unscale(ElementType type, const std::vector<core::FlatTensor>& tensors,
+                           const float* inv_scale, float* found_inf, cudaStream_t stream);
+
+/// See ampscaler/ops.h, update_scale_.
+cudaError_t launch_update_scale(float* scale, std::int32_t* growth_tracker, const float* found_inf,
+                                const core::ScaleRule& rule, cudaStream_t stream);
+
+}  // namespace ampscaler::cuda

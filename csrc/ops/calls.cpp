@@ -1,0 +1,40 @@
+// Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
+// Typed callers of the operators: how the rest of the library reaches the kernels.
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include "ampscaler/ops.h"
+#include "ops/signatures.h"
+
+namespace ampscaler::ops {
+namespace {
+
+c10::OperatorHandle find(const char* name) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
+}
+
+}  // namespace
+
+void unscale_(at::TensorList grads, const at::Tensor& found_inf, const at::Tensor& inv_scale) {
+  static const auto operation = find("ampscaler::unscale_").typed<UnscaleFunction>();
+  // Gradients are edited below autograd, as torch's scaler does under no_grad. Without the guard
+  // torch's fallback for operators without a derivative would box the list, which costs more than
+  // the kernel for many small tensors.
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  operation.call(grads, found_inf, inv_scale);
+}
+
+void update_scale_(const at::Tensor& scale, const at::Tensor& growth_tracker,
+                   const at::Tensor& found_inf, double growth_factor, double backoff_factor,
+                   std::int64_t growth_interval) {
+  static const auto operation = find("ampscaler::update_scale_").typed<UpdateScaleFunction>();
+  operation.call(scale, growth_tracker, found_inf, growth_factor, backoff_factor, growth_interval);
+}
+
+bool has_unscale_kernel(c10::DeviceType device_type) {
+  const auto key = c10::computeDispatchKey(std::nullopt, c10::kStrided, c10::Device(device_type));
+  return find("ampscaler::unscale_").hasKernelForDispatchKey(key);
+}
+
+}  // namespace ampscaler::ops

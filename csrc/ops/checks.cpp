@@ -1,0 +1,62 @@
+// Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
+// Argument checks; see checks.h for the contract.
+
+#include "ops/checks.h"
+
+#include <ATen/MemoryOverlap.h>
+#include <c10/core/GradMode.h>
+
+namespace ampscaler::ops {
+namespace {
+
+void check_one_element(const at::Tensor& tensor, const char* name) {
+  TORCH_CHECK(tensor.numel() == 1, name, " must be a 1-element tensor.");
+}
+
+void check_dtype(const at::Tensor& tensor, at::ScalarType dtype, const char* name,
+                 const char* word) {
+  TORCH_CHECK(tensor.scalar_type() == dtype, name, " must be ", word, " tensor.");
+}
+
+bool is_supported_dtype(at::ScalarType dtype) {
+  return dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16 ||
+         dtype == at::kDouble;
+}
+
+}  // namespace
+
+void check_unscale_scalars(const at::Tensor& found_inf, const at::Tensor& inv_scale) {
+  check_one_element(inv_scale, "inv_scale");
+  check_one_element(found_inf, "found_inf");
+  check_dtype(inv_scale, at::kFloat, "inv_scale", "a float");
+  check_dtype(found_inf, at::kFloat, "found_inf", "a float");
+}
+
+void check_unscale_gradient(const at::Tensor& grad, const char* backend) {
+  TORCH_CHECK_NOT_IMPLEMENTED(is_supported_dtype(grad.scalar_type()),
+                              "\"_amp_foreach_non_finite_check_and_unscale_", backend,
+                              "\" not implemented for '", at::toString(grad.scalar_type()), "'");
+  // Expanded tensors, in aten's words. Overlap that strides do not show is written through
+  // repeatedly, as by aten.
+  at::assert_no_internal_overlap(grad);
+}
+
+void check_update_scale(const at::Tensor& scale, const at::Tensor& growth_tracker,
+                        const at::Tensor& found_inf) {
+  TORCH_CHECK(!(scale.requires_grad() && scale.is_leaf() && c10::GradMode::is_enabled()),
+              "a leaf Variable that requires grad is being used in an in-place operation.");
+  check_one_element(growth_tracker, "growth_tracker");
+  check_one_element(scale, "current_scale");
+  check_one_element(found_inf, "found_inf");
+  check_dtype(growth_tracker, at::kInt, "growth_tracker", "an int");
+  check_dtype(scale, at::kFloat, "current_scale", "a float");
+  check_dtype(found_inf, at::kFloat, "found_inf", "a float");
+}
+
+void check_same_device(const char* operation, const char* argument, const at::Tensor& tensor,
+                       const at::Tensor& reference) {
+  TORCH_CHECK(tensor.device() == reference.device(), "ampscaler::", operation, ": ", argument,
+              ": expected a tensor on ", reference.device(), ", got one on ", tensor.device(), ".");
+}
+
+}  // namespace ampscaler::ops

@@ -1,0 +1,28 @@
+// Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
+#pragma once
+// Argument checks of every operator: each backend calls these first. Order and texts are those of
+// the aten operators that ours stand in for, so code that matches on torch's messages keeps
+// working.
+
+#include <ATen/core/Tensor.h>
+
+namespace ampscaler::ops {
+
+/// The scalar arguments of `unscale_`.
+void check_unscale_scalars(const at::Tensor& found_inf, const at::Tensor& inv_scale);
+
+/// One gradient of `unscale_`, right before it is written: floating dtype, no element that stands
+/// for several. `backend` is "cpu" or "cuda", as in aten's message.
+void check_unscale_gradient(const at::Tensor& grad, const char* backend);
+
+/// All arguments of `update_scale_`.
+void check_update_scale(const at::Tensor& scale, const at::Tensor& growth_tracker,
+                        const at::Tensor& found_inf);
+
+/// `tensor` must be where `reference` is. For backends of devices that come in several, and that
+/// the dispatcher also calls for a mixture of their tensors and CPU tensors; a CPU backend only
+/// ever sees CPU tensors.
+void check_same_device(const char* operation, const char* argument, const at::Tensor& tensor,
+                       const at::Tensor& reference);
+
+}  // namespace ampscaler::ops

@@ -1,0 +1,120 @@
+// Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
+// Grouping by device and dtype, and the choice between our operator and torch's.
+
+#include "ampscaler/gradient_groups.h"
+
+#include <algorithm>
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include "ampscaler/ops.h"
+
+namespace ampscaler {
+namespace {
+
+using c10::DispatchKey;
+using c10::DispatchKeySet;
+
+// What a plain tensor of a device with a kernel may carry. Sparse, quantized and meta tensors,
+// subclasses, functorch wrappers, negative and conjugate views each add a key that is not here.
+constexpr DispatchKeySet kPlainKeys =
+    c10::autocast_dispatch_keyset |
+    DispatchKeySet({DispatchKey::CPU, DispatchKey::CUDA, DispatchKey::AutogradCPU,
+                    DispatchKey::AutogradCUDA, DispatchKey::ADInplaceOrView});
+
+// Keys that may be active on the thread without anyone wanting to see the operator: none of them
+// has a kernel for it.
+constexpr DispatchKeySet kHarmlessThreadKeys =
+    c10::autocast_dispatch_keyset |
+    DispatchKeySet({DispatchKey::ADInplaceOrView, DispatchKey::BackendSelect});
+
+// On the raw bits: DispatchKeySet's own difference keeps the bits of the backend.
+bool is_subset(DispatchKeySet keys, DispatchKeySet allowed) {
+  return (keys.raw_repr() & ~allowed.raw_repr()) == 0;
+}
+
+bool has_native_kernel(const at::Tensor& gradient) {
+  static const bool has_cuda_kernel = ops::has_unscale_kernel(at::kCUDA);
+  const at::ScalarType dtype = gradient.scalar_type();
+  const bool common_dtype = dtype == at::kFloat || dtype == at::kDouble || dtype == at::kHalf;
+  if (gradient.is_cpu()) {
+    return common_dtype || dtype == at::kBFloat16;
+  }
+  // torch refuses bfloat16 on CUDA: so does a scaler that stands in for torch's.
+  return has_cuda_kernel && gradient.is_cuda() && common_dtype;
+}
+
+void unscale_group(const GradientGroups::DtypeGroup& group, const at::Tensor& inv_scale,
+                   const at::Tensor& found_inf) {
+  if (group.plain) {
+    ops::unscale_(group.gradients, found_inf, inv_scale);
+  } else {
+    at::_amp_foreach_non_finite_check_and_unscale_(group.gradients,
+                                                   const_cast<at::Tensor&>(found_inf), inv_scale);
+  }
+}
+
+at::Tensor copy_to(const at::Tensor& scalar, c10::Device device) {
+  return scalar.to(scalar.options().device(device), /*non_blocking=*/true, /*copy=*/true);
+}
+
+}  // namespace
+
+bool GradientGroups::is_plain(const at::Tensor& gradient) {
+  return is_subset(c10::impl::tls_local_dispatch_key_set().included_, kHarmlessThreadKeys) &&
+         is_subset(gradient.key_set(), kPlainKeys) && has_native_kernel(gradient) &&
+         gradient.is_non_overlapping_and_dense();
+}
+
+void GradientGroups::add(const at::Tensor& gradient) {
+  add(gradient.device(), gradient.scalar_type(), gradient, is_plain(gradient));
+}
+
+bool GradientGroups::add_plain(const at::Tensor& gradient) {
+  const bool plain = is_plain(gradient);
+  if (plain) {
+    add(gradient.device(), gradient.scalar_type(), gradient, plain);
+  }
+  return plain;
+}
+
+void GradientGroups::add(c10::Device device, at::ScalarType dtype, const at::Tensor& gradient,
+                         bool plain) {
+  DtypeGroup& group = group_of(device, dtype);
+  group.plain = group.plain && plain;
+  group.gradients.push_back(gradient);
+}
+
+GradientGroups::DtypeGroup& GradientGroups::group_of(c10::Device device, at::ScalarType dtype) {
+  // Few groups exist, and neighbours mostly share one: a linear search beats hashing.
+  auto device_group = std::ranges::find(groups_, device, &DeviceGroup::device);
+  if (device_group == groups_.end()) {
+    device_group = groups_.insert(groups_.end(), DeviceGroup{device, {}});
+  }
+  auto& dtypes = device_group->dtypes;
+  auto dtype_group = std::ranges::find(dtypes, dtype, &DtypeGroup::dtype);
+  if (dtype_group == dtypes.end()) {
+    dtype_group = dtypes.insert(dtypes.end(), DtypeGroup{dtype, {}, true});
+  }
+  return *dtype_group;
+}
+
+std::vector<DeviceFlag> GradientGroups::unscale_(const at::Tensor& inv_scale,
+                                                 const at::Tensor& found_inf) const {
+  const c10::AutoGradMode no_grad(false);
+  std::vector<DeviceFlag> flags;
+  flags.reserve(groups_.size());
+  for (const DeviceGroup& device_group : groups_) {
+    flags.push_back({device_group.device, copy_to(found_inf, device_group.device)});
+    const at::Tensor device_inv_scale = copy_to(inv_scale, device_group.device);
+    for (const DtypeGroup& group : device_group.dtypes) {
+      unscale_group(group, device_inv_scale, flags.back().found_inf);
+    }
+  }
+  return flags;
+}
+
+}  // namespace ampscaler

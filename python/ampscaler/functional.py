@@ -1,0 +1,121 @@
+"""The chain of one mixed-precision step without state, and a check that it agrees with the installed torch.
+
+Gradients are sequences in which None stands for a missing gradient. All arithmetic happens in the C++ library; the first two
+functions are operators (torch.ops.ampscaler.*), differentiable and traceable by torch.compile.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, TypedDict
+
+import torch
+
+from ampscaler import _C
+from ampscaler._build_info import VERSION
+
+Gradients = Sequence[torch.Tensor | None]
+
+
+class MixedPrecisionPlan(TypedDict):
+    """What to do with the scaled gradients of one step."""
+
+    gradients: list[torch.Tensor | None]
+    grad_norm: torch.Tensor
+    clip_coefficient: float
+    should_step: bool
+    next_scale: float
+    reason: str
+
+
+def unscale_gradients(scaled: Gradients, scale: float | torch.Tensor) -> list[torch.Tensor | None]:
+    """New tensors with the values of `gradient / scale`; None stays None. Does not wait for the device.
+
+    A float `scale` must be positive and finite (ValueError); a 1-element tensor is used unchecked.
+    """
+    present = [gradient for gradient in scaled if gradient is not None]
+    operator = torch.ops.ampscaler.unscale_gradients
+    overload = operator.Tensor if isinstance(scale, torch.Tensor) else operator.Scalar
+    unscaled = iter(overload(present, scale))
+    return [None if gradient is None else next(unscaled) for gradient in scaled]
+
+
+def global_grad_norm(gradients: Gradients) -> torch.Tensor:
+    """The 2-norm over all elements of all gradients: 0-dim float32, accumulated in float64, None ignored.
+
+    On the device of the first gradient; 0 on the CPU when there is none. Does not wait for the device.
+    """
+    present = [gradient for gradient in gradients if gradient is not None]
+    norm: torch.Tensor = torch.ops.ampscaler.global_grad_norm(present)
+    return norm
+
+
+def plan_mixed_precision_update(
+    scaled: Gradients, scale: float, max_norm: float, backoff_factor: float = 0.5
+) -> MixedPrecisionPlan:
+    """Unscales, checks and clips: what to step with, or why to skip. Waits for the device.
+
+    Finite gradients are multiplied by `clip_coefficient` = min(1, max_norm / (norm + 1e-12)) and the scale stays. If one is not
+    finite, `gradients` are unscaled but not clipped, `grad_norm` is inf, the coefficient 0, and `next_scale` is
+    `scale * backoff_factor`.
+
+    Raises ValueError unless `scale` and `max_norm` are positive and `backoff_factor` is in (0, 1).
+    """
+    plan: MixedPrecisionPlan = _C.plan_mixed_precision_update(
+        list(scaled), scale, max_norm, backoff_factor
+    )
+    return plan
+
+
+def check_amp_framework_conformance() -> dict[str, Any]:
+    """Compares these functions with the installed torch.amp.GradScaler, on the CPU.
+
+    Returns {"status": "pass" or "fail", "versions": {...}, "checks": {name: bool}}.
+    """
+    finite, overflow = _torch_step(24.0), _torch_step(float("inf"))
+    plan_finite, plan_overflow = _our_plan(24.0), _our_plan(float("inf"))
+    unscaled = plan_finite["gradients"][0]
+    checks = {
+        "unscaled_gradient_equal": unscaled is not None and torch.equal(unscaled, finite.gradient),
+        "both_step_when_finite": plan_finite["should_step"] and finite.stepped,
+        "both_skip_on_inf": not plan_overflow["should_step"] and not overflow.stepped,
+        "parameter_unchanged_on_inf": torch.equal(overflow.parameter, torch.ones(1)),
+        "next_scale_equal": plan_overflow["next_scale"] == overflow.next_scale,
+    }
+    return {
+        "status": "pass" if all(checks.values()) else "fail",
+        "versions": {"torch": torch.__version__, "ampscaler": VERSION},
+        "checks": checks,
+    }
+
+
+_SCALE = 8.0
+_BACKOFF_FACTOR = 0.5
+
+
+@dataclasses.dataclass
+class _TorchStep:
+    gradient: torch.Tensor
+    parameter: torch.Tensor
+    stepped: bool
+    next_scale: float
+
+
+def _torch_step(scaled_gradient: float) -> _TorchStep:
+    """One step of torch's scaler and SGD on a parameter [1.0] with that scaled gradient."""
+    parameter = torch.nn.Parameter(torch.ones(1))
+    optimizer = torch.optim.SGD([parameter], lr=1.0)
+    steps: list[object] = []
+    optimizer.register_step_post_hook(lambda *arguments: steps.append(arguments))
+    scaler = torch.amp.GradScaler("cpu", init_scale=_SCALE, backoff_factor=_BACKOFF_FACTOR)
+    scaler.scale(torch.ones(()))
+    gradient = parameter.grad = torch.full((1,), scaled_gradient)
+    scaler.step(optimizer)
+    scaler.update()
+    return _TorchStep(gradient, parameter.detach(), bool(steps), scaler.get_scale())
+
+
+def _our_plan(scaled_gradient: float) -> MixedPrecisionPlan:
+    gradients = [torch.full((1,), scaled_gradient)]
+    return plan_mixed_precision_update(gradients, _SCALE, float("inf"), _BACKOFF_FACTOR)
