@@ -7,7 +7,7 @@
 
 namespace ampscaler::cuda {
 
-__global__ inline void update_scale_kernel(float* scale, std::int32_t* growth_tracker,
+__global__ void update_scale_kernel(float* scale, std::int32_t* growth_tracker,
                                            const float* found_inf, core::ScaleRule rule) {
   const core::ScaleState next = core::advance_scale({*scale, *growth_tracker}, rule, *found_inf);
   *scale = next.scale;

@@ -1,0 +1,103 @@
+"""A training step under torch.compile gives what the eager one gives: parameters, scale, per-optimizer entries, attributes."""
+
+import pytest
+import torch
+
+import ampscaler
+
+OPTIMIZERS = {
+    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
+    "adam": lambda parameters: torch.optim.Adam(parameters, lr=0.1),
+    "fused_adam": lambda parameters: torch.optim.Adam(parameters, lr=0.1, fused=True),
+}
+
+
+@torch._dynamo.disable
+def record_entries(scaler, optimizer, log):
+    """Appends the stage and the flags that the scaler keeps for the optimizer."""
+    entry = scaler._per_optimizer_states[id(optimizer)]
+    flags = {str(device): flag.item() for device, flag in entry["found_inf_per_device"].items()}
+    log.append((entry["stage"].name, flags, hasattr(optimizer, "grad_scale")))
+
+
+class Training:
+    """Four steps of a small model, the second with an overflow."""
+
+    def __init__(self, make_scaler, make_optimizer, explicit_unscale):
+        torch.manual_seed(0)
+        self.model = torch.nn.Linear(4, 2)
+        self.optimizer = make_optimizer(self.model.parameters())
+        self.scaler = make_scaler("cpu", init_scale=1024.0, growth_interval=2)
+        self.explicit_unscale = explicit_unscale
+        self.log = []
+
+    def step(self, inputs):
+        self.optimizer.zero_grad()
+        self.scaler.scale(self.model(inputs).square().mean()).backward()
+        if self.explicit_unscale:
+            self.scaler.unscale_(self.optimizer)
+            record_entries(self.scaler, self.optimizer, self.log)
+        self.scaler.step(self.optimizer)
+        record_entries(self.scaler, self.optimizer, self.log)
+        self.scaler.update()
+
+    def run(self, backend):
+        torch._dynamo.reset()
+        step = self.step if backend is None else torch.compile(self.step, backend=backend)
+        for i in range(4):
+            step(torch.full((3, 4), float("inf") if i == 1 else 1.0 + i))
+        return self
+
+    def result(self):
+        weights = [parameter.detach().clone() for parameter in self.model.parameters()]
+        return weights, self.scaler.state_dict(), self.log
+
+
+def assert_same(ours, reference):
+    assert all(torch.equal(a, b) for a, b in zip(ours[0], reference[0], strict=True))
+    assert ours[1:] == reference[1:]
+
+
+@pytest.mark.parametrize("explicit_unscale", [False, True])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_compiled_step_equals_the_eager_one(optimizer, backend, explicit_unscale):
+    def train(scaler, backend):
+        return Training(scaler, OPTIMIZERS[optimizer], explicit_unscale).run(backend).result()
+
+    eager = train(ampscaler.GradScaler, None)
+    compiled = train(ampscaler.GradScaler, backend)
+    assert_same(eager, train(torch.amp.GradScaler, None))
+    assert_same(compiled, train(torch.amp.GradScaler, backend))
+    # torch compiles Adam's own arithmetic into other roundings, with any scaler; all else is equal.
+    for ours, reference in zip(compiled[0], eager[0], strict=True):
+        torch.testing.assert_close(ours, reference)
+    assert compiled[1:] == eager[1:]
+
+
+def test_the_stateless_functions_are_traced_whole():
+    @torch.compile(fullgraph=True, backend="aot_eager")
+    def norm_of_unscaled(gradients, scale):
+        unscaled = ampscaler.functional.unscale_gradients(gradients, scale)
+        return unscaled, ampscaler.functional.global_grad_norm(unscaled)
+
+    scale = torch.full((), 2.0)
+    unscaled, norm = norm_of_unscaled([torch.tensor([6.0, 8.0]), None], scale)
+    assert torch.equal(unscaled[0], torch.tensor([3.0, 4.0]))
+    assert unscaled[1] is None
+    assert norm.item() == 5.0
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_the_operators_are_traced_whole(backend):
+    @torch.compile(fullgraph=True, backend=backend)
+    def step(gradients, found_inf, inv_scale, scale, tracker):
+        torch.ops.ampscaler.unscale_(gradients, found_inf, inv_scale)
+        torch.ops.ampscaler.update_scale_(scale, tracker, found_inf, 2.0, 0.5, 1)
+
+    gradients = [torch.full((3,), 8.0), torch.tensor([float("nan")])]
+    found_inf, scale = torch.zeros(()), torch.full((), 4.0)
+    tracker = torch.zeros((), dtype=torch.int32)
+    step(gradients, found_inf, torch.full((), 0.25), scale, tracker)
+    assert torch.equal(gradients[0], torch.full((3,), 2.0))
+    assert (found_inf.item(), scale.item(), tracker.item()) == (1.0, 2.0, 0)
