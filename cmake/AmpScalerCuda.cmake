@@ -86,5 +86,6 @@ macro(ampscaler_enable_cuda torch_cuda_archs)
   set(CMAKE_CUDA_RUNTIME_LIBRARY None)
   set(CMAKE_CUDA_STANDARD 20)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+  set(CMAKE_CUDA_VISIBILITY_PRESET hidden) # as for C++: launch functions and stubs of kernels are not ours to export
   enable_language(CUDA)
 endmacro()

@@ -2,13 +2,14 @@
 // The C++ class AmpScaler for Python optimizers. The GIL is released for the work and taken again
 // by the optimizer adapter.
 
-#include "bindings/bindings.h"
-#include "bindings/python_optimizer.h"
-#include "bindings/step_result.h"
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <ampscaler/amp_scaler.h>
+
+#include "bindings/bindings.h"
+#include "bindings/python_optimizer.h"
+#include "bindings/step_result.h"
 
 namespace ampscaler::bindings {
 namespace {

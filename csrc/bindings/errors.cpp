@@ -2,9 +2,9 @@
 // Exceptions of ampscaler that torch's translator does not know. All others are torch's and arrive
 // with their own type already.
 
-#include "bindings/bindings.h"
-
 #include <ampscaler/errors.h>
+
+#include "bindings/bindings.h"
 
 namespace ampscaler::bindings {
 

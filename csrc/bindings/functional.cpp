@@ -2,9 +2,9 @@
 // plan_mixed_precision_update for Python. The other two stateless functions are operators and need
 // no binding.
 
-#include "bindings/bindings.h"
-
 #include <ampscaler/functional.h>
+
+#include "bindings/bindings.h"
 
 namespace ampscaler::bindings {
 namespace {

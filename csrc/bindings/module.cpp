@@ -2,9 +2,9 @@
 // The Python module ampscaler._C: pybind11 over libampscaler.so. Importing it registers
 // torch.ops.ampscaler.*, since it loads the library.
 
-#include "bindings/bindings.h"
-
 #include <ampscaler/ops.h>
+
+#include "bindings/bindings.h"
 
 PYBIND11_MODULE(_C, module) {
   using namespace ampscaler;

@@ -7,14 +7,18 @@
 
 #include <optional>
 
-#include "bindings/bindings.h"
 #include <ATen/PythonTorchFunctionTLS.h>
+#include <pybind11/typing.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <ampscaler/gradient_groups.h>
 
+#include "bindings/bindings.h"
+
 namespace ampscaler::bindings {
 namespace {
+
+using FlagPerDevice = py::typing::Dict<c10::Device, at::Tensor>;
 
 // A Python subclass wants to see torch's operator, even if its tensor looks plain from C++.
 bool is_python_subclass(const at::Tensor& tensor) {
@@ -81,9 +85,9 @@ bool is_plain_scalar(const py::object& object) {
          GradientGroups::is_plain(tensor);
 }
 
-std::optional<py::dict> unscale_param_groups(const py::object& param_groups,
-                                             const py::object& inv_scale,
-                                             const py::object& found_inf, bool allow_fp16) {
+std::optional<FlagPerDevice> unscale_param_groups(const py::object& param_groups,
+                                                  const py::object& inv_scale,
+                                                  const py::object& found_inf, bool allow_fp16) {
   if (!is_plain_scalar(inv_scale) || !is_plain_scalar(found_inf)) {
     return std::nullopt;
   }
@@ -97,7 +101,7 @@ std::optional<py::dict> unscale_param_groups(const py::object& param_groups,
     flags =
         groups->unscale_(THPVariable_Unpack(inv_scale.ptr()), THPVariable_Unpack(found_inf.ptr()));
   }
-  py::dict found_inf_per_device;
+  FlagPerDevice found_inf_per_device;
   for (const DeviceFlag& flag : flags) {
     found_inf_per_device[py::cast(flag.device)] = flag.found_inf;
   }

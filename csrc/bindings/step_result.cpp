@@ -3,8 +3,9 @@
 
 #include "bindings/step_result.h"
 
-#include "bindings/bindings.h"
 #include <pybind11/native_enum.h>
+
+#include "bindings/bindings.h"
 
 namespace ampscaler::bindings {
 namespace {

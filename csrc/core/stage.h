@@ -1,10 +1,9 @@
 // Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
 #pragma once
 // The stage machine of one optimizer within one iteration, with torch's texts for calls in the
-// wrong order.
+// wrong order. A step from READY unscales first.
 //
-//   READY --unscale_--> UNSCALED --step--> STEPPED --update--> READY      (step also accepts READY
-//   and unscales first)
+//   READY --unscale_--> UNSCALED --step--> STEPPED --update--> READY
 
 namespace ampscaler::core {
 

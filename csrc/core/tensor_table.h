@@ -3,8 +3,8 @@
 // A list of flat tensors as one kernel argument: tensors are cut into chunks, chunks are numbered
 // through, and a block finds the tensor of its chunk by binary search.
 //
-//   tensor 0 (size 2.5 chunks)   tensor 1 (1 chunk)   ->   chunks [0 1 2][3],  first_chunk = {0, 3,
-//   4}
+//   tensor 0 (2.5 chunks)   tensor 1 (1 chunk)
+//   chunks [0 1 2]          [3]                    first_chunk = {0, 3, 4}
 
 #include <cstdint>
 

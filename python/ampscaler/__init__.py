@@ -1,7 +1,7 @@
 """ampscaler: safe and cheap low-precision backward passes for PyTorch.
 
-GradScaler is a drop-in for torch.amp.GradScaler; AmpScaler is the C++ class behind pybind11; torch.ops.ampscaler.* are the
-operators; functional holds the chain without state. C++ programs find the CMake package in `cmake_prefix_path`.
+GradScaler is a drop-in for torch.amp.GradScaler; AmpScaler is the C++ class behind pybind11; torch.ops.ampscaler.*
+are the operators; functional holds the chain without state. C++ programs find the CMake package in `cmake_prefix_path`.
 """
 
 import pathlib as _pathlib

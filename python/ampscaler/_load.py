@@ -12,9 +12,7 @@ def _minor(version: str) -> str:
     return ".".join(version.split("+")[0].split(".")[:2])
 
 
-def mismatch(
-    torch_version: str, torch_cuda: str | None, built_version: str, built_cuda: str
-) -> str | None:
+def mismatch(torch_version: str, torch_cuda: str | None, built_version: str, built_cuda: str) -> str | None:
     """What keeps a build for `built_version` and CUDA major `built_cuda` ("" for CPU) from running; None if nothing."""
     fix = "Rebuild it for the installed torch: pip install --no-build-isolation --force-reinstall --no-deps ampscaler"
     if _minor(torch_version) != _minor(built_version):
@@ -27,8 +25,6 @@ def mismatch(
 
 def check_torch() -> None:
     """Raises ImportError, with the command that helps, if the running torch is not the one this was built with."""
-    problem = mismatch(
-        torch.__version__, torch.version.cuda, _build_info.TORCH_VERSION, _build_info.CUDA_MAJOR
-    )
+    problem = mismatch(torch.__version__, torch.version.cuda, _build_info.TORCH_VERSION, _build_info.CUDA_MAJOR)
     if problem:
         raise ImportError(problem)

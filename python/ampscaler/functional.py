@@ -1,14 +1,14 @@
 """The chain of one mixed-precision step without state, and a check that it agrees with the installed torch.
 
-Gradients are sequences in which None stands for a missing gradient. All arithmetic happens in the C++ library; the first two
-functions are operators (torch.ops.ampscaler.*), differentiable and traceable by torch.compile.
+Gradients are sequences in which None stands for a missing gradient. All arithmetic happens in the C++ library; the
+first two functions are operators (torch.ops.ampscaler.*), differentiable and traceable by torch.compile.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 import torch
 
@@ -56,16 +56,14 @@ def plan_mixed_precision_update(
 ) -> MixedPrecisionPlan:
     """Unscales, checks and clips: what to step with, or why to skip. Waits for the device.
 
-    Finite gradients are multiplied by `clip_coefficient` = min(1, max_norm / (norm + 1e-12)) and the scale stays. If one is not
-    finite, `gradients` are unscaled but not clipped, `grad_norm` is inf, the coefficient 0, and `next_scale` is
-    `scale * backoff_factor`.
+    Finite gradients are multiplied by `clip_coefficient` = min(1, max_norm / (norm + 1e-12)) and the scale stays. If
+    one is not finite, `gradients` are unscaled but not clipped, `grad_norm` is inf, the coefficient 0, and `next_scale`
+    is `scale * backoff_factor`.
 
     Raises ValueError unless `scale` and `max_norm` are positive and `backoff_factor` is in (0, 1).
     """
-    plan: MixedPrecisionPlan = _C.plan_mixed_precision_update(
-        list(scaled), scale, max_norm, backoff_factor
-    )
-    return plan
+    plan = _C.plan_mixed_precision_update(list(scaled), scale, max_norm, backoff_factor)
+    return cast(MixedPrecisionPlan, plan)
 
 
 def check_amp_framework_conformance() -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """GradScaler, a drop-in for torch.amp.GradScaler: same results, same errors, same state, less host time.
 
-torch's own code runs everything except the walk over the gradients, which enters C++ once. There is no state beside torch's:
-whatever outsiders read, replace or override on a torch scaler works here too.
+torch's own code runs everything except the walk over the gradients, which enters C++ once. There is no state beside
+torch's: whatever outsiders read, replace or override on a torch scaler works here too.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch._compile import _disable_dynamo
 
 from ampscaler import _C
 
@@ -17,13 +18,13 @@ class GradScaler(torch.amp.GradScaler):
     """torch.amp.GradScaler with the gradients collected, grouped and unscaled in C++.
 
     Arguments, methods, errors and results are torch's, to the bit and to the word. Gradients that are not plain dense
-    tensors of a supported dtype (sparse, DTensor and other subclasses, expanded or overlapping ones, other devices), and calls
-    under a dispatch or function mode, go through torch's own implementation.
+    tensors of a supported dtype (sparse, DTensor and other subclasses, expanded or overlapping ones, other devices),
+    and calls under a dispatch or function mode, go through torch's own implementation.
     """
 
-    # Traced by torch.compile from this file, a lookup in the defaultdict of optimizer states would not insert, and attributes set on
-    # an optimizer would be dropped, silently. torch's own decorator loads its compiler only when called.
-    @torch._disable_dynamo
+    # Traced by torch.compile from this file, a lookup in the defaultdict of optimizer states would not insert, and
+    # attributes set on an optimizer would be dropped, silently. torch's decorator loads its compiler only when called.
+    @_disable_dynamo
     def _unscale_grads_(
         self,
         optimizer: Any,

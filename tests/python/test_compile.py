@@ -1,4 +1,4 @@
-"""A training step under torch.compile gives what the eager one gives: parameters, scale, per-optimizer entries, attributes."""
+"""A training step under torch.compile gives what the eager one gives: parameters, scale, per-optimizer entries."""
 
 import pytest
 import torch

@@ -1,10 +1,10 @@
-"""torch's scaler and ours run the same random programs in lock-step and must be indistinguishable after every operation."""
+"""torch's scaler and ours run the same random programs and must be indistinguishable after every operation."""
 
 import pytest
 import torch
-from differential.program import OPERATIONS, make_program, run
 
 import ampscaler
+from differential.program import OPERATIONS, make_program, run
 
 PROGRAMS = 400
 BATCH = 50
@@ -19,7 +19,10 @@ def first_difference(seed, scaler_class):
         ran.append(theirs[0])
         if theirs != ours:
             history = "\n  ".join(ran)
-            return f"seed {seed}, {plan}\n  {history}\nexpected {theirs[1:]}\ngot      {ours[1:]}", ran
+            return (
+                f"seed {seed}, {plan}\n  {history}\nexpected {theirs[1:]}\ngot      {ours[1:]}",
+                ran,
+            )
     return None, ran
 
 

@@ -109,7 +109,11 @@ def test_refused_gradients_raise_what_torch_raises(grads):
 
 @pytest.mark.parametrize(
     "grads",
-    [[torch.ones(2).to_sparse()], [torch.ones(2, 2).to_sparse_csr()], [torch._neg_view(torch.ones(2))]],
+    [
+        [torch.ones(2).to_sparse()],
+        [torch.ones(2, 2).to_sparse_csr()],
+        [torch._neg_view(torch.ones(2))],
+    ],
     ids=["coo", "csr", "negated"],
 )
 def test_the_dispatcher_refuses_what_it_refuses_for_torch(grads):
@@ -172,7 +176,13 @@ def test_cuda_matches_aten_to_the_bit(dtype, inv_scale):
 @pytest.mark.cuda
 def test_cuda_takes_bfloat16_strided_and_mixed_lists():
     base = torch.full((64, 64), 8.0, device="cuda")
-    grads = [base.to(torch.bfloat16), base.clone()[:, ::2], base.double(), base.half(), base.clone().t()]
+    grads = [
+        base.to(torch.bfloat16),
+        base.clone()[:, ::2],
+        base.double(),
+        base.half(),
+        base.clone().t(),
+    ]
     versions = [grad._version for grad in grads]
     found_inf, inv_scale = scalars("cuda")
     ops.unscale_(grads, found_inf, inv_scale)

@@ -3,11 +3,15 @@
 // AmpScaler keeps low-precision gradients representable: it multiplies the loss, divides the
 // gradients and adapts the factor.
 //
-// Per optimizer: READY --unscale_--> UNSCALED --step--> STEPPED --update--> READY    (step also
-// accepts READY) Waiting:  only where a comment says "waits". Streams: the caller's current stream.
-// Threads: one thread at a time. Errors:   c10::Error and its subclasses (errors.h), with the texts
-// of torch.amp.GradScaler. After one, nothing has changed. Disabled: scale, unscale_ and update do
-// nothing, step runs the optimizer, state_dict is empty.
+// Per optimizer, within one iteration (step also accepts READY, and unscales first):
+//   READY --unscale_--> UNSCALED --step--> STEPPED --update--> READY
+//
+// Waiting:  only where a comment says "waits".
+// Streams:  the caller's current stream.
+// Threads:  one thread at a time.
+// Errors:   c10::Error and its subclasses (errors.h), with the texts of torch.amp.GradScaler.
+//           After one, nothing has changed.
+// Disabled: scale, unscale_ and update do nothing, step runs the optimizer, state_dict is empty.
 
 #include <cstdint>
 #include <functional>

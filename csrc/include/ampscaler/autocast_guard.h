@@ -3,8 +3,11 @@
 // Runs a scope under autocast, for the calling thread: the RAII form of torch.autocast that
 // LibTorch lacks.
 //
-//   { AutocastGuard autocast(torch::kCUDA, torch::kHalf);  loss = criterion(model->forward(x), y);
-//   } scaler.scale(loss).backward();      // outside the guard
+//   {
+//     ampscaler::AutocastGuard autocast(torch::kCUDA, torch::kHalf);
+//     loss = criterion(model->forward(x), y);
+//   }
+//   scaler.scale(loss).backward();  // outside the guard
 //
 // One guard per forward pass and loss. autocast keeps low-precision copies of the weights until the
 // outermost guard ends: a guard around several optimizer steps would compute with the weights of

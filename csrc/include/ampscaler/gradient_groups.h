@@ -3,8 +3,9 @@
 // Gradients sorted by device (type and index) and dtype, in the order in which they were first
 // seen, and unscaled group by group.
 //
-//   add(g0: cuda:0 float)  add(g1: cuda:1 float)  add(g2: cuda:0 double)   ->   cuda:0 [float:
-//   g0][double: g2]   cuda:1 [float: g1]
+//   add(g0: cuda:0 float)             cuda:0 [float: g0] [double: g2]
+//   add(g1: cuda:1 float)      ->     cuda:1 [float: g1]
+//   add(g2: cuda:0 double)
 
 #include <vector>
 

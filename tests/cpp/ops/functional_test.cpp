@@ -3,11 +3,12 @@
 
 #include <limits>
 
-#include "cpp/error_text.h"
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
 #include <ampscaler/functional.h>
+
+#include "cpp/error_text.h"
 
 namespace ampscaler::functional {
 namespace {

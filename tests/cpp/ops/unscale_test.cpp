@@ -4,11 +4,12 @@
 
 #include <limits>
 
-#include "cpp/error_text.h"
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
 #include <ampscaler/ops.h>
+
+#include "cpp/error_text.h"
 
 namespace ampscaler {
 namespace {

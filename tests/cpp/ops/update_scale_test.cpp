@@ -5,13 +5,13 @@
 #include <bit>
 #include <random>
 
-#include "cpp/error_text.h"
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
 #include <ampscaler/ops.h>
 
 #include "core/scale_rule.h"
+#include "cpp/error_text.h"
 
 namespace ampscaler {
 namespace {

@@ -2,12 +2,13 @@
 // Calls that AmpScaler refuses: type and text of the error, and that nothing has changed
 // afterwards.
 
-#include "cpp/error_text.h"
-#include "cpp/scaler/training.h"
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
 #include <ampscaler/ampscaler.h>
+
+#include "cpp/error_text.h"
+#include "cpp/scaler/training.h"
 
 namespace ampscaler {
 namespace {

@@ -1,12 +1,13 @@
 // Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
 // Saving and loading: keys and types of torch.amp.GradScaler, all or nothing.
 
-#include "cpp/error_text.h"
-#include "cpp/scaler/training.h"
 #include <gtest/gtest.h>
 #include <torch/serialize.h>
 
 #include <ampscaler/ampscaler.h>
+
+#include "cpp/error_text.h"
+#include "cpp/scaler/training.h"
 
 namespace ampscaler {
 namespace {

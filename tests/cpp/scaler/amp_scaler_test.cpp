@@ -2,12 +2,13 @@
 // One iteration of AmpScaler and many: scaling, unscaling, steps, skips, several optimizers, sparse
 // gradients, disabled mode.
 
-#include "cpp/scaler/training.h"
 #include <gtest/gtest.h>
 #include <torch/cuda.h>
 #include <torch/types.h>
 
 #include <ampscaler/ampscaler.h>
+
+#include "cpp/scaler/training.h"
 
 namespace ampscaler {
 namespace {

@@ -5,7 +5,6 @@
 #include <functional>
 #include <thread>
 
-#include "cpp/error_text.h"
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/conv.h>
@@ -14,6 +13,8 @@
 #include <torch/types.h>
 
 #include <ampscaler/autocast_guard.h>
+
+#include "cpp/error_text.h"
 
 namespace ampscaler {
 namespace {

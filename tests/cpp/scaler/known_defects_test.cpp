@@ -2,12 +2,13 @@
 // Defects found in home-made C++ loss scalers and training programs, each as a test that this
 // library does not have it.
 
-#include "cpp/error_text.h"
-#include "cpp/scaler/training.h"
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
 #include <ampscaler/ampscaler.h>
+
+#include "cpp/error_text.h"
+#include "cpp/scaler/training.h"
 
 namespace ampscaler {
 namespace {

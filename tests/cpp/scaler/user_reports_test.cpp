@@ -2,12 +2,13 @@
 // What C++ users of mixed precision reported to other projects, as tests. The issue numbers tell
 // where.
 
-#include "cpp/scaler/training.h"
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
 
 #include <ampscaler/ampscaler.h>
+
+#include "cpp/scaler/training.h"
 
 namespace ampscaler {
 namespace {

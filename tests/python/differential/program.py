@@ -27,7 +27,7 @@ OUTPUTS = {
     "half": lambda: torch.full((2,), 0.5, dtype=torch.float16),
     "double": lambda: torch.full((2,), 0.5, dtype=torch.float64),
     "list": lambda: [torch.ones(2), (torch.ones(()), [torch.full((1,), 3.0)])],
-    "empty": lambda: [],
+    "empty": list,
     "generator": lambda: (torch.ones(1) for _ in range(2)),
     "number": lambda: 5,
     "mixed": lambda: [torch.ones(1), 5],
@@ -94,7 +94,10 @@ OPERATIONS = {
     "toggle": lambda w, o, i, r: setattr(w.scaler, "_enabled", not w.scaler._enabled),
     "foreign_stage": lambda w, o, i, r: set_entry(w.scaler, o, "stage", 2),
     "foreign_flag": lambda w, o, i, r: set_entry(
-        w.scaler, o, "found_inf_per_device", {torch.device("cpu"): torch.full((), r.choice([0.0, 0.5, 2.0]))}
+        w.scaler,
+        o,
+        "found_inf_per_device",
+        {torch.device("cpu"): torch.full((), r.choice([0.0, 0.5, 2.0]))},
     ),
     "allow_half": lambda w, o, i, r: allow_half(w.scaler),
     "grad_scale": lambda w, o, i, r: setattr(o, "grad_scale", r.choice([None, 2.0])),

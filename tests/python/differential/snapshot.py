@@ -1,4 +1,7 @@
-"""Everything that can be seen of a world, as values that compare with ==; tensors by bits, dtype, layout and version."""
+"""Everything that can be seen of a world, as values that compare with ==.
+
+Tensors count by bits, dtype, shape, strides, device and version.
+"""
 
 import re
 
@@ -41,9 +44,7 @@ def repr_without_ids(value):
 
 def of_optimizer(optimizer, parameters):
     attributes = {
-        name: of_value(getattr(optimizer, name))
-        for name in ("grad_scale", "found_inf")
-        if hasattr(optimizer, name)
+        name: of_value(getattr(optimizer, name)) for name in ("grad_scale", "found_inf") if hasattr(optimizer, name)
     }
     state = getattr(optimizer, "state", {})
     return {
@@ -58,9 +59,7 @@ def of_world(world):
     names = {id(optimizer): f"optimizer {i}" for i, optimizer in enumerate(world.optimizers)}
     scaler = world.scaler.__dict__ if world.scaler is not None else {}
     return {
-        "scaler": {
-            key: of_value(value, names) for key, value in scaler.items() if not callable(value)
-        },
+        "scaler": {key: of_value(value, names) for key, value in scaler.items() if not callable(value)},
         "optimizers": [
             of_optimizer(optimizer, parameters)
             for optimizer, parameters in zip(world.optimizers, world.parameters, strict=True)

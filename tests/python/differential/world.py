@@ -6,7 +6,17 @@ import torch
 
 DTYPES = [torch.float32, torch.float32, torch.float64, torch.bfloat16]
 SHAPES = [(3,), (2, 3), (0,), (), (33,)]
-LAYOUTS = ["dense", "dense", "dense", "transposed", "sliced", "expanded", "sparse", "none", "shared"]
+LAYOUTS = [
+    "dense",
+    "dense",
+    "dense",
+    "transposed",
+    "sliced",
+    "expanded",
+    "sparse",
+    "none",
+    "shared",
+]
 
 
 class Raising(torch.optim.SGD):
@@ -121,10 +131,7 @@ class World:
     def __init__(self, scaler_class, plan, seed):
         generator = torch.Generator().manual_seed(seed)
         self.parameters = [
-            [
-                torch.nn.Parameter(torch.randn(shape, generator=generator).to(dtype))
-                for shape, dtype in parameters
-            ]
+            [torch.nn.Parameter(torch.randn(shape, generator=generator).to(dtype)) for shape, dtype in parameters]
             for _, parameters in plan["optimizers"]
         ]
         self.optimizers = [

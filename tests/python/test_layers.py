@@ -1,0 +1,142 @@
+"""The architecture as a test: who includes whom, file and function lengths, rules for every source file."""
+
+import ast
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+CPP = {".h", ".cpp", ".cu", ".cuh"}
+
+# What each folder of csrc may include of our own; docs/architecture.md draws the picture.
+MAY_INCLUDE = {
+    "csrc/core": {"core"},
+    "csrc/include": {"ampscaler"},
+    "csrc/ops": {"ampscaler", "core", "ops"},
+    "csrc/kernels": {"ampscaler", "core", "ops", "kernels"},
+    "csrc/optim": {"ampscaler", "core", "ops", "optim"},
+    "csrc/scaler": {"ampscaler", "core", "ops", "optim", "scaler"},
+    "csrc/bindings": {"ampscaler", "bindings"},
+}
+OUR_FOLDERS = {"ampscaler", "core", "ops", "kernels", "optim", "scaler", "bindings"}
+TORCH_HEADERS = ("ATen/", "c10/", "torch/", "caffe2/")
+
+
+def tracked_files():
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    paths = [ROOT / line for line in listed.stdout.splitlines()]
+    return [path for path in paths if path.is_file()]
+
+
+FILES = tracked_files()
+SOURCES = [path for path in FILES if path.suffix in CPP | {".py"}]
+CSRC = [path for path in FILES if path.suffix in CPP and path.is_relative_to(ROOT / "csrc")]
+
+
+def name(path):
+    return str(path.relative_to(ROOT))
+
+
+def includes(path):
+    return re.findall(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', path.read_text(), re.MULTILINE)
+
+
+def test_there_are_files_to_check():
+    assert len(CSRC) > 30
+    assert {name(path).split("/")[1] for path in CSRC} == {folder.split("/")[1] for folder in MAY_INCLUDE}
+
+
+@pytest.mark.parametrize("path", CSRC, ids=name)
+def test_includes_point_one_way(path):
+    folder = "/".join(name(path).split("/")[:2])
+    ours = {header.split("/")[0] for header in includes(path)} & OUR_FOLDERS
+    assert ours <= MAY_INCLUDE[folder]
+    assert not [header for header in includes(path) if header.startswith(".")]
+
+
+TORCH_FREE = [path for path in CSRC if path.is_relative_to(ROOT / "csrc/core") or path.suffix in {".cu", ".cuh"}]
+
+
+@pytest.mark.parametrize("path", TORCH_FREE, ids=name)
+def test_core_and_kernels_do_without_torch(path):
+    assert not [header for header in includes(path) if header.startswith(TORCH_HEADERS)]
+    if path.is_relative_to(ROOT / "csrc/core"):
+        assert not [header for header in includes(path) if "cuda" in header]
+
+
+def test_schemas_are_registered_once():
+    blocks = [path for path in CSRC if re.search(r"^TORCH_LIBRARY\(", path.read_text(), re.M)]
+    assert [name(path) for path in blocks] == ["csrc/ops/schemas.cpp"]
+
+
+def test_kernels_are_registered_through_the_one_signature():
+    for path in CSRC:
+        if path.is_relative_to(ROOT / "csrc/kernels"):
+            for call in re.findall(r"library\.impl\(.*?\)\s*;", path.read_text(), re.DOTALL):
+                assert re.search(r"static_cast<ops::\w+Function\*>", call), name(path)
+
+
+def test_kernels_are_launched_in_one_place():
+    launches = [path for path in CSRC if re.search(r"^[^/\n]*<<<", path.read_text(), re.M)]
+    assert [name(path) for path in launches] == ["csrc/kernels/cuda/cuda_launcher.cuh"]
+
+
+def test_the_host_reads_devices_in_one_place():
+    readers = [path for path in CSRC if re.search(r"\.item\(|\.item<|\.cpu\(\)", path.read_text())]
+    assert [name(path) for path in readers] == ["csrc/scaler/host_read.cpp"]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name)
+def test_files_are_short(path):
+    assert len(path.read_text().splitlines()) <= 400
+
+
+def opening(path):
+    """The text that says what a file is for."""
+    if path.suffix == ".py":
+        return ast.get_docstring(ast.parse(path.read_text()))
+    lines = path.read_text().splitlines()
+    assert lines[0].startswith("// Copyright"), "first line: copyright and licence"
+    return next((line for line in lines[1:4] if line.startswith("// ")), None)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name)
+def test_files_begin_with_what_they_are_for(path):
+    assert opening(path)
+
+
+# The lengths of C++ functions are checked by clang-tidy (readability-function-size).
+@pytest.mark.parametrize("path", [path for path in SOURCES if path.suffix == ".py"], ids=name)
+def test_python_functions_are_short(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            assert node.end_lineno - node.lineno < 60, node.name
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "python/ampscaler").glob("*.py")), ids=name)
+def test_the_package_does_no_arithmetic_on_gradients(path):
+    """Arithmetic happens in C++: the Python package multiplies and divides nothing."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        operators = (ast.Mult, ast.Div, ast.Pow, ast.MatMult)
+        if isinstance(node, (ast.BinOp, ast.AugAssign)) and isinstance(node.op, operators):
+            # `folder / "file"` is a path, not arithmetic.
+            assert isinstance(node.op, ast.Div), ast.unparse(node)
+            assert isinstance(node.right, ast.Constant), ast.unparse(node)
+            assert isinstance(node.right.value, str), ast.unparse(node)
+
+
+def test_fast_math_is_never_asked_for():
+    flags = ("-ffast-math", "-Ofast", "use_fast_math", "-ffinite-math-only", "funsafe-math")
+    for path in FILES:
+        if path.suffix in {".txt", ".cmake", ""} or path.name in {"Makefile", "setup.py"}:
+            assert not [flag for flag in flags if flag in path.read_text(errors="ignore")], path
+
+
+def test_no_path_of_a_machine_is_in_the_repository():
+    pattern = re.compile(r"(?<![\w.$}])/(home|root|Users|opt|work)/\w")
+    for path in FILES:
+        if path.suffix not in {".png", ".json"}:
+            assert not pattern.search(path.read_text(errors="ignore")), name(path)

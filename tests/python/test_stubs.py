@@ -1,0 +1,7 @@
+"""The type stub of _C is what the built module offers; `make stubs` brings it up to date."""
+
+import stubs
+
+
+def test_the_stub_is_up_to_date():
+    assert stubs.STUB.read_text() == stubs.generate()
