@@ -48,9 +48,7 @@ def make_rounds(optimizer):
     gradients = [parameter.grad for parameter in optimizer.param_groups[0]["params"]]
     found_inf, inv_scale = torch.zeros(()), torch.full((), 0.5)
     operator = torch.ops.ampscaler.unscale_.default
-    rounds["floor: the operator alone"] = lambda: seconds(
-        lambda: operator(gradients, found_inf, inv_scale)
-    )
+    rounds["floor: the operator alone"] = lambda: seconds(lambda: operator(gradients, found_inf, inv_scale))
     return rounds
 
 

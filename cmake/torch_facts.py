@@ -17,9 +17,7 @@ facts = {
     "cuda_version": torch.version.cuda or "",
     # "sm_75 sm_80 ..." is what torch itself was compiled for; without CUDA there are none.
     "cuda_archs": " ".join(
-        arch.removeprefix("sm_")
-        for arch in (torch._C._cuda_getArchFlags() or "").split()
-        if arch.startswith("sm_")
+        arch.removeprefix("sm_") for arch in (torch._C._cuda_getArchFlags() or "").split() if arch.startswith("sm_")
     )
     if torch.version.cuda
     else "",
