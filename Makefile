@@ -8,8 +8,13 @@ TORCH ?= $(DEFAULT_TORCH)
 AMPSCALER_CUDA ?= auto
 PYTHON ?= python3
 
+ifneq ($(words $(CURDIR)),1)
+$(error the path of this folder has a space, which make cannot handle: $(CURDIR))
+endif
 VENV := $(CURDIR)/.venv$(if $(filter-out $(DEFAULT_TORCH),$(TORCH)),-$(TORCH))
 BIN := $(VENV)/bin
+# Named after torch: another default version must not meet an old environment.
+STAMP := $(VENV)/.stamp-torch-$(TORCH)
 ifeq ($(CUDA),pypi)
 override AMPSCALER_CUDA := 1
 BUILD := build/$(TORCH)-cuda-pypi
@@ -30,30 +35,34 @@ export PYTHONPATH := $(CURDIR)/$(STAGE)
 export PATH := $(BIN):$(PATH)
 export AMPSCALER_CUDA
 
-.PHONY: help env build test test-cpp test-python test-package demo bench lint format stubs clean
+.PHONY: help env build test test-cpp test-python test-package test-fetched-googletest demo bench format stubs clean \
+  lint lint-format lint-python lint-spelling lint-tidy
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 	@sed -n 's/^# *\(\(TORCH\|AMPSCALER_CUDA\|CUDA\)=.*\)/  \1/p' $(MAKEFILE_LIST)
 
-env: $(VENV)/.stamp $(NVCC_STAMP)  ## Create the environment with torch and the tools
+env: $(STAMP) $(NVCC_STAMP)  ## Create the environment with torch and the tools
 
-$(VENV)/.stamp: requirements-dev.txt
+$(STAMP): requirements-dev.txt
 	@sh cmake/prerequisites.sh $(PYTHON)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet torch==$(TORCH) -r requirements-dev.txt
 	@touch $@
 
 # ptxas refuses the output of a compiler of another minor version, so all three are pinned to torch's.
-$(VENV)/.stamp-nvcc: $(VENV)/.stamp
-	minor=$$($(BIN)/python -c "import torch; print(torch.version.cuda)") && \
+$(VENV)/.stamp-nvcc: $(STAMP)
+	minor=$$($(BIN)/python -c "import torch, sys; print(torch.version.cuda or sys.exit('CUDA=pypi: this torch has no CUDA'))") && \
 	$(BIN)/pip install --quiet nvidia-cuda-nvcc==$$minor.* nvidia-cuda-crt==$$minor.* nvidia-nvvm==$$minor.* nvidia-cuda-runtime==$$minor.*
 	@touch $@
 
-$(BUILD)/build.ninja: $(VENV)/.stamp $(NVCC_STAMP)
-	cmake -S . -B $(BUILD) -G Ninja -DPython_EXECUTABLE=$(BIN)/python -DAMPSCALER_TESTS=ON \
-	  -DAMPSCALER_CUDA=$(AMPSCALER_CUDA) $(NVCC_OPTION) $(CMAKE_ARGS)
+CONFIGURE = -DAMPSCALER_WERROR=ON -DAMPSCALER_CUDA=$(AMPSCALER_CUDA) $(NVCC_OPTION) $(CMAKE_ARGS)
+ifneq ($(CMAKE_ARGS),)
+.PHONY: $(BUILD)/build.ninja
+endif
+$(BUILD)/build.ninja: $(STAMP) $(NVCC_STAMP)
+	cmake -S . -B $(BUILD) -G Ninja -DPython_EXECUTABLE=$(BIN)/python $(CONFIGURE) -DAMPSCALER_TESTS=ON
 
 build: $(BUILD)/build.ninja  ## Build the library, the module, the C++ tests and examples
 	cmake --build $(BUILD)
@@ -68,29 +77,53 @@ test-python: build
 	python -m pytest -p no:cacheprovider tests/python
 
 test-package: build  ## Test the wheel, an editable install, and C++ projects built against them
-	AMPSCALER_BUILD_DIR=$(CURDIR)/$(BUILD) python -m pytest -p no:cacheprovider -m "" tests/package
+	AMPSCALER_BUILD_DIR=$(CURDIR)/$(BUILD) python -m pytest -p no:cacheprovider tests/package
+
+# The branch that fetches GoogleTest, with sources that Debian's googletest package brings, so that nothing is downloaded.
+GOOGLETEST_SOURCES ?= /usr/src/googletest
+test-fetched-googletest: build
+	@if [ ! -f $(GOOGLETEST_SOURCES)/CMakeLists.txt ]; then \
+	  echo "skipped: no GoogleTest sources in $(GOOGLETEST_SOURCES) (GOOGLETEST_SOURCES=... names another folder)"; \
+	else \
+	  cmake -S . -B $(BUILD)-fetched -G Ninja -DPython_EXECUTABLE=$(BIN)/python $(CONFIGURE) -DAMPSCALER_PYTHON=OFF \
+	    -DAMPSCALER_TESTS=ON -DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON \
+	    -DFETCHCONTENT_SOURCE_DIR_GOOGLETEST=$(GOOGLETEST_SOURCES) > $(BUILD)/fetched.log && \
+	  cmake --build $(BUILD)-fetched --target core_test && $(BUILD)-fetched/tests/core_test --gtest_brief=1; \
+	fi
 
 demo: build  ## Train on handwritten digits in FP16, in Python and in C++
 	python examples/python/train_digits.py --output $(BUILD)/demo
 	$(BUILD)/examples/cpp/train_digits $(BUILD)/demo/digits.csv $(BUILD)/demo/scale_trace.csv
 
+# In a folder of its own, so that the tests never come to need google-benchmark.
 bench: build  ## Measure against torch's own scaler
 	python benchmarks/unscale_host_time.py
-	cmake -S . -B $(BUILD) -DAMPSCALER_BENCHMARKS=ON > /dev/null
-	cmake --build $(BUILD) --target unscale_bench
-	$(BUILD)/benchmarks/unscale_bench
+	cmake -S . -B $(BUILD)-bench -G Ninja -DPython_EXECUTABLE=$(BIN)/python $(CONFIGURE) \
+	  -DAMPSCALER_PYTHON=OFF -DAMPSCALER_BENCHMARKS=ON > $(BUILD)/bench.log
+	cmake --build $(BUILD)-bench --target unscale_bench
+	$(BUILD)-bench/benchmarks/unscale_bench --benchmark_counters_tabular=true
 
 CPP_FILES = $(shell git ls-files '*.h' '*.cpp' '*.cu' '*.cuh')
-lint: build  ## Check format, clang-tidy on csrc, ruff, mypy and spelling
+lint: lint-format lint-python lint-spelling lint-tidy  ## Run all linters
+
+lint-format: $(STAMP)
 	clang-format --dry-run --Werror $(CPP_FILES)
-	ruff check .
 	ruff format --check .
+
+lint-python: build
+	ruff check .
 	mypy
+
+lint-spelling: $(STAMP)
 	codespell
-	run-clang-tidy.py -quiet -clang-tidy-binary $(BIN)/clang-tidy -p $(BUILD) '/csrc/.*\.cpp$$' > $(BUILD)/clang-tidy.log 2>&1 || \
+
+# The compiler's own warning names are unknown to clang.
+lint-tidy: build
+	run-clang-tidy.py -quiet -extra-arg=-Wno-unknown-warning-option -clang-tidy-binary $(BIN)/clang-tidy \
+	  -p $(BUILD) '/csrc/.*\.cpp$$' > $(BUILD)/clang-tidy.log 2>&1 || \
 	  { grep -E 'warning|error' $(BUILD)/clang-tidy.log; exit 1; }
 
-format: $(VENV)/.stamp  ## Rewrite the sources in the project's format
+format: $(STAMP)  ## Rewrite the sources in the project's format
 	clang-format -i $(CPP_FILES)
 	ruff check --fix .
 	ruff format .

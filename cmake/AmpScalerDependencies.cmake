@@ -2,7 +2,7 @@
 #
 # Offline, or to try the second branch: -DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON -DFETCHCONTENT_SOURCE_DIR_GOOGLETEST=<sources>.
 include(FetchContent)
-# GoogleTest and google-benchmark default to C++ without our hidden visibility mattering to them; keep their extras out.
+# Only what our tests link: no GoogleMock, no tests and no install rules of theirs.
 set(BUILD_GMOCK OFF)
 set(INSTALL_GTEST OFF)
 set(BENCHMARK_ENABLE_TESTING OFF)

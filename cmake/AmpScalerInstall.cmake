@@ -1,10 +1,10 @@
 # The install prefix, which is also the wheel's folder `ampscaler/`:
 #
-#   lib/libampscaler.so   include/ampscaler, include/core   share/cmake/AmpScaler   _C*.so, *.py, _C.pyi, py.typed
+#   lib/libampscaler.so   include/ampscaler   share/cmake/AmpScaler   _C*.so, *.py, _C.pyi, py.typed
 include(CMakePackageConfigHelpers)
 
 set(_config_dir share/cmake/AmpScaler)
-install(TARGETS ampscaler ampscaler_headers EXPORT AmpScalerTargets LIBRARY DESTINATION lib)
+install(TARGETS ampscaler EXPORT AmpScalerTargets LIBRARY DESTINATION lib)
 install(DIRECTORY csrc/include/ampscaler DESTINATION include FILES_MATCHING PATTERN "*.h")
 install(EXPORT AmpScalerTargets NAMESPACE AmpScaler:: DESTINATION ${_config_dir})
 # An editable install has no sibling folder torch: its config remembers where torch was.

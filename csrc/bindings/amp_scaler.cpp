@@ -97,8 +97,8 @@ void update(AmpScaler& self, const py::object& new_scale) {
   } else if (PyFloat_Check(new_scale.ptr())) {
     self.update(new_scale.cast<double>());
   } else {
-    const auto device =
-        new_scale.attr("device").attr("type");  // AttributeError for an int, as in torch
+    // AttributeError for an int, as in torch. A py::object: an accessor alone would read nothing.
+    const py::object device_type = new_scale.attr("device").attr("type");
     TORCH_CHECK_TYPE(THPVariable_Check(new_scale.ptr()),
                      "update: new_scale: expected a float or a tensor, got ",
                      Py_TYPE(new_scale.ptr())->tp_name, ".");
@@ -112,20 +112,28 @@ py::object to_python(const c10::IValue& value) {
 }
 
 py::dict state_dict(const AmpScaler& self) {
+  const auto read = [&] {
+    const Release no_gil;
+    return self.state_dict();
+  };
   py::dict result;
-  for (const auto& entry : self.state_dict()) {
+  for (const auto& entry : read()) {
     result[py::str(entry.key().toStringRef())] = to_python(entry.value());
   }
   return result;
 }
 
-// Values that are no number arrive as something that load_state_dict refuses by name.
+// Values that are no number, or none that C++ has, arrive as something that load_state_dict refuses
+// by name.
 c10::IValue to_ivalue(const py::handle& value) {
   if (py::isinstance<py::float_>(value)) {
     return value.cast<double>();
   }
   if (py::isinstance<py::int_>(value) && !py::isinstance<py::bool_>(value)) {
-    return value.cast<std::int64_t>();
+    int overflow = 0;
+    const long long number = PyLong_AsLongLongAndOverflow(value.ptr(), &overflow);
+    return overflow == 0 ? c10::IValue(static_cast<std::int64_t>(number))
+                         : c10::IValue("an int beyond 64 bits");
   }
   return std::string(py::str(py::type::handle_of(value)));
 }

@@ -7,19 +7,23 @@
 #include "bindings/bindings.h"
 
 namespace ampscaler::bindings {
+namespace {
 
-void bind_errors() {
-  py::register_local_exception_translator([](std::exception_ptr exception) {
-    try {
-      if (exception) {
-        std::rethrow_exception(exception);
-      }
-    } catch (const AssertionError& error) {
-      py::set_error(PyExc_AssertionError, error.what_without_backtrace());
-    } catch (const KeyError& error) {
-      py::set_error(PyExc_KeyError, error.what_without_backtrace());
+// NOLINTNEXTLINE(performance-unnecessary-value-param): the signature is pybind11's
+void translate(std::exception_ptr exception) {
+  try {
+    if (exception) {
+      std::rethrow_exception(exception);
     }
-  });
+  } catch (const AssertionError& error) {
+    py::set_error(PyExc_AssertionError, error.what_without_backtrace());
+  } catch (const KeyError& error) {
+    py::set_error(PyExc_KeyError, error.what_without_backtrace());
+  }
 }
+
+}  // namespace
+
+void bind_errors() { py::register_local_exception_translator(&translate); }
 
 }  // namespace ampscaler::bindings

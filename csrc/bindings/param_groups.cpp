@@ -18,12 +18,18 @@
 namespace ampscaler::bindings {
 namespace {
 
-using FlagPerDevice = py::typing::Dict<c10::Device, at::Tensor>;
+using FoundInfPerDevice = py::typing::Dict<c10::Device, at::Tensor>;
 
 // A Python subclass wants to see torch's operator, even if its tensor looks plain from C++.
 bool is_python_subclass(const at::Tensor& tensor) {
   PyObject* object = tensor.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj();
   return object != nullptr && !THPVariable_CheckExact(object);
+}
+
+// torch raises for these, although we could take them.
+bool is_refused_by_torch(const at::Tensor& gradient, bool allow_fp16) {
+  const at::ScalarType dtype = gradient.scalar_type();
+  return (dtype == at::kHalf && !allow_fp16) || (dtype == at::kBFloat16 && gradient.is_cuda());
 }
 
 // Adds the gradient of one parameter; false if torch must see the whole call.
@@ -39,9 +45,8 @@ bool add_gradient(PyObject* parameter, bool allow_fp16, GradientGroups& groups) 
   if (!gradient.defined()) {
     return true;
   }
-  const bool refused_half =
-      !allow_fp16 && gradient.scalar_type() == at::kHalf;  // torch raises for it
-  return !refused_half && !is_python_subclass(gradient) && groups.add_plain(gradient);
+  return !is_refused_by_torch(gradient, allow_fp16) && !is_python_subclass(gradient) &&
+         groups.add_plain(gradient);
 }
 
 bool add_group(PyObject* group, PyObject* params_key, bool allow_fp16, GradientGroups& groups) {
@@ -85,9 +90,10 @@ bool is_plain_scalar(const py::object& object) {
          GradientGroups::is_plain(tensor);
 }
 
-std::optional<FlagPerDevice> unscale_param_groups(const py::object& param_groups,
-                                                  const py::object& inv_scale,
-                                                  const py::object& found_inf, bool allow_fp16) {
+std::optional<FoundInfPerDevice> unscale_param_groups(const py::object& param_groups,
+                                                      const py::object& inv_scale,
+                                                      const py::object& found_inf,
+                                                      bool allow_fp16) {
   if (!is_plain_scalar(inv_scale) || !is_plain_scalar(found_inf)) {
     return std::nullopt;
   }
@@ -95,15 +101,14 @@ std::optional<FlagPerDevice> unscale_param_groups(const py::object& param_groups
   if (!groups) {
     return std::nullopt;
   }
-  std::vector<DeviceFlag> flags;
-  {
+  const auto unscale = [&] {
     const py::gil_scoped_release no_gil;
-    flags =
-        groups->unscale_(THPVariable_Unpack(inv_scale.ptr()), THPVariable_Unpack(found_inf.ptr()));
-  }
-  FlagPerDevice found_inf_per_device;
-  for (const DeviceFlag& flag : flags) {
-    found_inf_per_device[py::cast(flag.device)] = flag.found_inf;
+    return groups->unscale_(THPVariable_Unpack(inv_scale.ptr()),
+                            THPVariable_Unpack(found_inf.ptr()));
+  };
+  FoundInfPerDevice found_inf_per_device;
+  for (const DeviceFoundInf& found : unscale()) {
+    found_inf_per_device[py::cast(found.device)] = found.found_inf;
   }
   return found_inf_per_device;
 }

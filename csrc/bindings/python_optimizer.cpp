@@ -19,7 +19,7 @@ namespace {
 class ScopedAttribute {
  public:
   ScopedAttribute(py::object object, const char* name, const py::object& value)
-      : object_(std::move(object)), name_(name), before_(py::getattr(object_, name, py::object())) {
+      : object_(std::move(object)), name_(name), before_(own_attribute(object_, name)) {
     object_.attr(name) = value;
   }
   ScopedAttribute(const ScopedAttribute&) = delete;
@@ -34,6 +34,11 @@ class ScopedAttribute {
   }
 
  private:
+  static py::object own_attribute(const py::object& object, const char* name) {
+    const py::dict own = py::getattr(object, "__dict__", py::dict());
+    return own.contains(name) ? py::object(own[name]) : py::object();
+  }
+
   py::object object_;
   const char* name_;
   py::object before_;

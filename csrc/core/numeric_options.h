@@ -15,7 +15,7 @@ namespace ampscaler::core {
 template <typename T>
 std::string expected_got(const char* argument, const char* expected, T got) {
   std::ostringstream text;
-  text << argument << ": expected " << expected << ", got " << got;
+  text << "AmpScaler: " << argument << ": expected " << expected << ", got " << got;
   return text.str();
 }
 
@@ -31,11 +31,14 @@ inline std::string check_scale(const char* argument, double value) {
   return usable ? std::string() : expected_got(argument, "a positive finite float32 value", value);
 }
 
-// Texts of the first sentence are torch's; NaN and infinity, which torch lets pass, are refused
-// with our own.
+// torch's own texts, raised as AssertionError. NaN and infinity, which torch lets pass, are refused
+// with ours.
+inline constexpr const char* kGrowthFactorTooSmall = "The growth factor must be > 1.0.";
+inline constexpr const char* kBackoffFactorTooLarge = "The backoff factor must be < 1.0.";
+
 inline std::string check_growth_factor(double value) {
   if (value <= 1.0) {
-    return "The growth factor must be > 1.0.";
+    return kGrowthFactorTooSmall;
   }
   return std::isfinite(value) ? std::string()
                               : expected_got("growth_factor", "a finite value > 1", value);
@@ -43,7 +46,7 @@ inline std::string check_growth_factor(double value) {
 
 inline std::string check_backoff_factor(double value) {
   if (value >= 1.0) {
-    return "The backoff factor must be < 1.0.";
+    return kBackoffFactorTooLarge;
   }
   return value > 0.0 ? std::string() : expected_got("backoff_factor", "a value in (0, 1)", value);
 }
@@ -54,7 +57,7 @@ inline std::string check_growth_interval(std::int64_t value) {
 
 inline std::string check_growth_tracker(std::int64_t value) {
   const bool usable = value >= 0 && value <= std::numeric_limits<std::int32_t>::max();
-  return usable ? std::string() : expected_got("growth_tracker", "an integer in [0, 2^31)", value);
+  return usable ? std::string() : expected_got("_growth_tracker", "an integer in [0, 2^31)", value);
 }
 
 }  // namespace ampscaler::core

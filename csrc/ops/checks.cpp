@@ -25,9 +25,13 @@ bool is_supported_dtype(at::ScalarType dtype) {
 
 }  // namespace
 
-void check_unscale_scalars(const at::Tensor& found_inf, const at::Tensor& inv_scale) {
+void check_unscale_sizes(const at::Tensor& found_inf, const at::Tensor& inv_scale) {
   check_one_element(inv_scale, "inv_scale");
   check_one_element(found_inf, "found_inf");
+}
+
+void check_unscale_scalars(const at::Tensor& found_inf, const at::Tensor& inv_scale) {
+  check_unscale_sizes(found_inf, inv_scale);
   check_dtype(inv_scale, at::kFloat, "inv_scale", "a float");
   check_dtype(found_inf, at::kFloat, "found_inf", "a float");
 }
@@ -39,6 +43,17 @@ void check_unscale_gradient(const at::Tensor& grad, const char* backend) {
   // Expanded tensors, in aten's words. Overlap that strides do not show is written through
   // repeatedly, as by aten.
   at::assert_no_internal_overlap(grad);
+}
+
+void check_unscalable(const at::Tensor& grad) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      grad.layout() == at::kStrided && !grad.is_quantized() && !grad.is_nested(),
+      "ampscaler::unscale_: gradient: expected a dense or sparse COO tensor, got ", grad.toString(),
+      ".");
+  TORCH_CHECK_NOT_IMPLEMENTED(!grad.is_neg() && !grad.is_conj(),
+                              "ampscaler::unscale_: gradient: expected values in memory, got a "
+                              "lazily negated or conjugated view.");
+  check_unscale_gradient(grad, grad.is_cuda() ? "cuda" : "cpu");
 }
 
 void check_update_scale(const at::Tensor& scale, const at::Tensor& growth_tracker,

@@ -8,12 +8,19 @@
 
 namespace ampscaler::ops {
 
-/// The scalar arguments of `unscale_`.
+/// The scalar arguments of `unscale_`: sizes, then dtypes.
 void check_unscale_scalars(const at::Tensor& found_inf, const at::Tensor& inv_scale);
+
+/// The sizes alone, which is all that a Meta kernel looks at.
+void check_unscale_sizes(const at::Tensor& found_inf, const at::Tensor& inv_scale);
 
 /// One gradient of `unscale_`, right before it is written: floating dtype, no element that stands
 /// for several. `backend` is "cpu" or "cuda", as in aten's message.
 void check_unscale_gradient(const at::Tensor& grad, const char* backend);
+
+/// For callers that check a whole list before anything is written: everything that would make
+/// `unscale_`, ours or aten's, refuse `grad`, layouts included.
+void check_unscalable(const at::Tensor& grad);
 
 /// All arguments of `update_scale_`.
 void check_update_scale(const at::Tensor& scale, const at::Tensor& growth_tracker,

@@ -1,7 +1,8 @@
 // Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
 #pragma once
 // The stateless operators as plain functions over existing gradients. They are compositions of
-// torch's own operators, so autograd, torch.compile and every device work without further code.
+// torch's own operators: dense gradients are differentiable, torch.compile sees through, and every
+// device works without further code.
 
 #include <vector>
 
@@ -12,6 +13,8 @@ namespace ampscaler::ops {
 std::vector<at::Tensor> unscale_gradients_tensor(at::TensorList scaled, const at::Tensor& scale);
 std::vector<at::Tensor> unscale_gradients_scalar(at::TensorList scaled, double scale);
 at::Tensor global_grad_norm(at::TensorList gradients);
+/// Before the rounding to float32: finite whenever all gradients are.
+at::Tensor global_grad_norm_in_double(at::TensorList gradients);
 
 /// c10::ValueError unless `scale` is positive and finite.
 void check_positive_scale(double scale);

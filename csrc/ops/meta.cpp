@@ -5,6 +5,7 @@
 
 #include <torch/library.h>
 
+#include "ops/checks.h"
 #include "ops/signatures.h"
 
 namespace ampscaler::ops {
@@ -12,13 +13,14 @@ namespace {
 
 void unscale_meta(at::TensorList /*grads*/, const at::Tensor& found_inf,
                   const at::Tensor& inv_scale) {
-  TORCH_CHECK(inv_scale.numel() == 1, "inv_scale must be a 1-element tensor.");
-  TORCH_CHECK(found_inf.numel() == 1, "found_inf must be a 1-element tensor.");
+  check_unscale_sizes(found_inf, inv_scale);
 }
 
-void update_scale_meta(const at::Tensor& /*scale*/, const at::Tensor& /*growth_tracker*/,
+void update_scale_meta(const at::Tensor& scale, const at::Tensor& /*growth_tracker*/,
                        const at::Tensor& /*found_inf*/, double /*growth_factor*/,
-                       double /*backoff_factor*/, std::int64_t /*growth_interval*/) {}
+                       double /*backoff_factor*/, std::int64_t /*growth_interval*/) {
+  scale.unsafeGetTensorImpl()->bump_version();
+}
 
 }  // namespace
 

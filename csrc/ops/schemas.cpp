@@ -11,9 +11,8 @@ TORCH_LIBRARY(ampscaler, library) {
   const std::vector<at::Tag> tags{at::Tag::pt2_compliant_tag};
   library.def("unscale_(Tensor(a!)[] grads, Tensor(b!) found_inf, Tensor inv_scale) -> ()", tags);
   library.def(
-      "update_scale_(Tensor(a!) scale, Tensor(b!) growth_tracker, Tensor found_inf, float "
-      "growth_factor, "
-      "float backoff_factor, int growth_interval) -> ()",
+      "update_scale_(Tensor(a!) scale, Tensor(b!) growth_tracker, Tensor found_inf, "
+      "float growth_factor, float backoff_factor, int growth_interval) -> ()",
       tags);
   library.def("unscale_gradients.Tensor(Tensor[] scaled, Tensor scale) -> Tensor[]", tags);
   library.def("unscale_gradients.Scalar(Tensor[] scaled, float scale) -> Tensor[]", tags);

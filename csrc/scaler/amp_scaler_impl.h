@@ -3,6 +3,8 @@
 // The state behind AmpScaler: the numbers, two device scalars, and one entry per optimizer for the
 // current iteration.
 
+#include <atomic>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -15,7 +17,7 @@ namespace ampscaler {
 /// What one optimizer has done since the last update().
 struct OptimizerEntry {
   core::Stage stage = core::Stage::kReady;
-  std::vector<DeviceFlag> flags;
+  std::vector<DeviceFoundInf> found_inf_per_device;
   // The first parameter, to notice that an address now belongs to another optimizer (a new one, or
   // one moved there).
   const void* first_parameter = nullptr;
@@ -36,16 +38,19 @@ struct AmpScaler::Impl {
   /// Throws AssertionError, with the name of the calling method, before the first scale().
   void check_initialised(const char* method) const;
   void initialise(c10::Device scale_device);
+  /// Throws, before anything is written, if the scale was made in inference mode and this is outside.
+  void check_writable() const;
 
   /// The entry of `optimizer`, or a fresh one that is not stored yet: a call that throws must leave
   /// no trace.
   OptimizerEntry entry_of(const Participant& optimizer) const;
 
-  /// Checks and divides by the scale, or only checks when `keep_scaled`. Returns the flag of each
-  /// device.
-  std::vector<DeviceFlag> unscale_gradients(const Participant& optimizer, bool keep_scaled) const;
-  /// The flags of several devices as one 0-dim tensor on the device of the scale, exactly 0 or 1.
-  at::Tensor combine(const std::vector<DeviceFlag>& flags) const;
+  /// Finds non-finite gradients and leaves them as they are. Returns the flag of each device.
+  std::vector<DeviceFoundInf> check_only(const Participant& optimizer) const;
+  /// The same, and divides every gradient by the scale.
+  std::vector<DeviceFoundInf> divide_by_scale(const Participant& optimizer) const;
+  std::vector<DeviceFoundInf> multiply_gradients(const Participant& optimizer,
+                                                 const at::Tensor& factor, bool allow_half) const;
 
   OptimizerEntry unscale(const Participant& optimizer) const;
   StepResult step_ordinary(Participant& optimizer);
@@ -56,6 +61,21 @@ struct AmpScaler::Impl {
   at::Tensor growth_tracker;  // 0-dim int32 on the same device
   std::int64_t init_growth_tracker = 0;
   std::unordered_map<const void*, OptimizerEntry> entries;
+  std::atomic<std::thread::id> user{};  // the thread that is inside; see ExclusiveUse
+};
+
+/// Refuses a second thread while one is inside, since entries and scalars are not protected: two
+/// Python threads could otherwise corrupt memory. The same thread may enter again, from an optimizer.
+class ExclusiveUse {
+ public:
+  explicit ExclusiveUse(std::atomic<std::thread::id>& user);
+  ~ExclusiveUse();
+  ExclusiveUse(const ExclusiveUse&) = delete;
+  ExclusiveUse& operator=(const ExclusiveUse&) = delete;
+
+ private:
+  std::atomic<std::thread::id>& user_;
+  bool outermost_;
 };
 
 }  // namespace ampscaler

@@ -42,11 +42,15 @@ std::int64_t integer_item(const c10::impl::GenericDict& dict, const char* key) {
 }
 
 void check_growth_factor(double value) {
-  check_accepted<AssertionError>(core::check_growth_factor(value));
+  const std::string complaint = core::check_growth_factor(value);
+  check<AssertionError>(complaint != core::kGrowthFactorTooSmall, complaint);
+  check_accepted<c10::ValueError>(complaint);
 }
 
 void check_backoff_factor(double value) {
-  check_accepted<AssertionError>(core::check_backoff_factor(value));
+  const std::string complaint = core::check_backoff_factor(value);
+  check<AssertionError>(complaint != core::kBackoffFactorTooLarge, complaint);
+  check_accepted<c10::ValueError>(complaint);
 }
 
 void check_growth_interval(std::int64_t value) {
@@ -85,6 +89,8 @@ AmpScalerOptions& AmpScalerOptions::enabled(bool value) {
 }
 
 AmpScaler::Impl::Impl(const AmpScalerOptions& given) : options(given) {
+  TORCH_CHECK_VALUE(!options.device().is_meta(),
+                    "AmpScaler: device: expected a device that holds values, got meta");
   if (options.enabled() && options.device().is_cuda() && !at::hasCUDA()) {
     TORCH_WARN("torch.cuda.amp.GradScaler is enabled, but CUDA is not available.  Disabling.");
     options.enabled(false);
@@ -148,7 +154,7 @@ void AmpScaler::load_state_dict(const c10::impl::GenericDict& state_dict) {
   // A saved scale may be anything that a float32 holds: it can have decayed to 0, or been set to
   // inf.
   TORCH_CHECK_VALUE(core::fits_float32(scale),
-                    core::expected_got("load_state_dict: scale", "a float32 value", scale));
+                    core::expected_got("scale", "a float32 value", scale));
   // The options check each number; building them first leaves this scaler as it was when one is
   // refused.
   AmpScalerOptions loaded = impl_->options;
@@ -158,12 +164,14 @@ void AmpScaler::load_state_dict(const c10::impl::GenericDict& state_dict) {
   const std::int64_t tracker = integer_item(state_dict, kGrowthTracker);
   check_accepted<c10::ValueError>(core::check_growth_tracker(tracker));
   loaded.init_scale_ = scale;
-  impl_->options = loaded;
-  impl_->init_growth_tracker = tracker;
+  const ExclusiveUse use(impl_->user);
   if (impl_->scale.defined()) {
+    impl_->check_writable();
     impl_->scale.fill_(scale);
     impl_->growth_tracker.fill_(tracker);
   }
+  impl_->options = loaded;
+  impl_->init_growth_tracker = tracker;
 }
 
 }  // namespace ampscaler

@@ -5,6 +5,7 @@
 #include "ampscaler/functional.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 
 #include <ATen/TensorOperators.h>
@@ -65,8 +66,10 @@ MixedPrecisionPlan plan_mixed_precision_update(const std::vector<at::Tensor>& sc
   const c10::AutoGradMode no_grad(false);
   MixedPrecisionPlan plan;
   const std::vector<at::Tensor> unscaled = ops::unscale_gradients_scalar(present(scaled), scale);
-  plan.grad_norm = ops::global_grad_norm(unscaled);
-  const double norm = read_scalar(plan.grad_norm);
+  // Decided on float64: finite gradients can have a norm beyond float32.
+  const at::Tensor exact_norm = ops::global_grad_norm_in_double(unscaled);
+  const double norm = read_scalar(exact_norm);
+  plan.grad_norm = exact_norm.to(at::kFloat);
   plan.should_step = core::is_finite(norm);
   if (!plan.should_step) {
     plan.gradients = spread(unscaled, scaled);
@@ -78,6 +81,7 @@ MixedPrecisionPlan plan_mixed_precision_update(const std::vector<at::Tensor>& sc
   }
   plan.clip_coefficient = std::min(1.0, max_norm / (norm + 1e-12));
   std::vector<at::Tensor> clipped;
+  clipped.reserve(unscaled.size());
   for (const at::Tensor& gradient : unscaled) {
     clipped.push_back(gradient * plan.clip_coefficient);
   }

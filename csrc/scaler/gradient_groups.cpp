@@ -11,6 +11,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include "ampscaler/ops.h"
+#include "ops/device_copy.h"
 
 namespace ampscaler {
 namespace {
@@ -39,12 +40,9 @@ bool is_subset(DispatchKeySet keys, DispatchKeySet allowed) {
 bool has_native_kernel(const at::Tensor& gradient) {
   static const bool has_cuda_kernel = ops::has_unscale_kernel(at::kCUDA);
   const at::ScalarType dtype = gradient.scalar_type();
-  const bool common_dtype = dtype == at::kFloat || dtype == at::kDouble || dtype == at::kHalf;
-  if (gradient.is_cpu()) {
-    return common_dtype || dtype == at::kBFloat16;
-  }
-  // torch refuses bfloat16 on CUDA: so does a scaler that stands in for torch's.
-  return has_cuda_kernel && gradient.is_cuda() && common_dtype;
+  const bool has_dtype =
+      dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf || dtype == at::kDouble;
+  return has_dtype && (gradient.is_cpu() || (has_cuda_kernel && gradient.is_cuda()));
 }
 
 void unscale_group(const GradientGroups::DtypeGroup& group, const at::Tensor& inv_scale,
@@ -55,10 +53,6 @@ void unscale_group(const GradientGroups::DtypeGroup& group, const at::Tensor& in
     at::_amp_foreach_non_finite_check_and_unscale_(group.gradients,
                                                    const_cast<at::Tensor&>(found_inf), inv_scale);
   }
-}
-
-at::Tensor copy_to(const at::Tensor& scalar, c10::Device device) {
-  return scalar.to(scalar.options().device(device), /*non_blocking=*/true, /*copy=*/true);
 }
 
 }  // namespace
@@ -102,19 +96,20 @@ GradientGroups::DtypeGroup& GradientGroups::group_of(c10::Device device, at::Sca
   return *dtype_group;
 }
 
-std::vector<DeviceFlag> GradientGroups::unscale_(const at::Tensor& inv_scale,
-                                                 const at::Tensor& found_inf) const {
+std::vector<DeviceFoundInf> GradientGroups::unscale_(const at::Tensor& inv_scale,
+                                                     const at::Tensor& found_inf) const {
   const c10::AutoGradMode no_grad(false);
-  std::vector<DeviceFlag> flags;
-  flags.reserve(groups_.size());
+  std::vector<DeviceFoundInf> found_inf_per_device;
+  found_inf_per_device.reserve(groups_.size());
   for (const DeviceGroup& device_group : groups_) {
-    flags.push_back({device_group.device, copy_to(found_inf, device_group.device)});
-    const at::Tensor device_inv_scale = copy_to(inv_scale, device_group.device);
+    found_inf_per_device.push_back(
+        {device_group.device, ops::copy_on_device(found_inf, device_group.device)});
+    const at::Tensor device_inv_scale = ops::copy_on_device(inv_scale, device_group.device);
     for (const DtypeGroup& group : device_group.dtypes) {
-      unscale_group(group, device_inv_scale, flags.back().found_inf);
+      unscale_group(group, device_inv_scale, found_inf_per_device.back().found_inf);
     }
   }
-  return flags;
+  return found_inf_per_device;
 }
 
 }  // namespace ampscaler

@@ -4,7 +4,7 @@
 // that tests can assert how often a step waits.
 
 #include <cstdint>
-#include <vector>
+#include <utility>
 
 #include <ATen/core/Tensor.h>
 

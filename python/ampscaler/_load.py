@@ -14,7 +14,10 @@ def _minor(version: str) -> str:
 
 def mismatch(torch_version: str, torch_cuda: str | None, built_version: str, built_cuda: str) -> str | None:
     """What keeps a build for `built_version` and CUDA major `built_cuda` ("" for CPU) from running; None if nothing."""
-    fix = "Rebuild it for the installed torch: pip install --no-build-isolation --force-reinstall --no-deps ampscaler"
+    fix = (
+        "Rebuild it for the installed torch, in ampscaler's source folder: "
+        "pip install --no-build-isolation --force-reinstall --no-deps ."
+    )
     if _minor(torch_version) != _minor(built_version):
         return f"ampscaler was built with torch {built_version}, but torch {torch_version} is installed. {fix}"
     if built_cuda and built_cuda != (torch_cuda or "").split(".")[0]:

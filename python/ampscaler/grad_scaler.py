@@ -22,8 +22,9 @@ class GradScaler(torch.amp.GradScaler):
     and calls under a dispatch or function mode, go through torch's own implementation.
     """
 
-    # Traced by torch.compile from this file, a lookup in the defaultdict of optimizer states would not insert, and
-    # attributes set on an optimizer would be dropped, silently. torch's decorator loads its compiler only when called.
+    # torch.compile skips torch's own stateful scaler code, but not what that code calls: traced from this file, this
+    # method would stop at _C and could be run on stand-ins for tensors. The public torch._dynamo.disable does the same
+    # but loads the compiler, which takes as long as torch itself, when this module is imported.
     @_disable_dynamo
     def _unscale_grads_(
         self,

@@ -10,7 +10,7 @@ import torch
 from ampscaler._load import mismatch
 from package_tools import attempt
 
-FIX = "Rebuild it for the installed torch: pip install --no-build-isolation --force-reinstall --no-deps ampscaler"
+FIX = "in ampscaler's source folder: pip install --no-build-isolation --force-reinstall --no-deps ."
 
 
 @pytest.mark.parametrize(

@@ -5,23 +5,22 @@ import os
 import pytest
 import torch
 
-
-def pytest_collection_modifyitems(items):
-    if torch.cuda.is_available():
-        return
-    reason = "no CUDA device on this machine"
-    for item in items:
-        if "cuda" not in item.keywords:
-            continue
-        if os.environ.get("AMPSCALER_REQUIRE_CUDA") == "1":
-            item.add_marker(pytest.mark.usefixtures("missing_cuda_device"))
-        else:
-            item.add_marker(pytest.mark.skip(reason=reason))
+from ampscaler import _C
 
 
-@pytest.fixture
-def missing_cuda_device():
-    pytest.fail("AMPSCALER_REQUIRE_CUDA=1, but there is no CUDA device")
+def missing_for_cuda():
+    """Why a test marked `cuda` cannot run here; None if it can."""
+    if not _C.has_unscale_kernel("cuda"):
+        return "this build has no CUDA kernels"
+    return None if torch.cuda.is_available() else "no CUDA device on this machine"
+
+
+def pytest_runtest_setup(item):
+    reason = missing_for_cuda() if "cuda" in item.keywords else None
+    if reason and os.environ.get("AMPSCALER_REQUIRE_CUDA") == "1":
+        pytest.fail(f"AMPSCALER_REQUIRE_CUDA=1, but {reason}")
+    elif reason:
+        pytest.skip(reason)
 
 
 @pytest.fixture(autouse=True)

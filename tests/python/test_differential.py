@@ -44,6 +44,22 @@ def test_the_programs_reach_every_operation_and_both_outcomes():
     assert kinds == {"value", "error"}
 
 
+def test_the_programs_take_the_cpp_path(monkeypatch):
+    answers = []
+    original = ampscaler._C.unscale_param_groups
+
+    def spy(*arguments):
+        answers.append(original(*arguments))
+        return answers[-1]
+
+    monkeypatch.setattr(ampscaler._C, "unscale_param_groups", spy)
+    for seed in range(BATCH):
+        first_difference(seed, ampscaler.GradScaler)
+    taken = sum(bool(answer) for answer in answers)
+    assert taken > 0.2 * len(answers) > 0
+    assert taken < len(answers)
+
+
 class ForgetsNan(ampscaler.GradScaler):
     """A wrong scaler: it lets NaN pass."""
 

@@ -142,9 +142,11 @@ def test_function_modes_see_torchs_function(answers):
 
 def test_fake_tensors_work():
     with torch._subclasses.FakeTensorMode():
-        scaler, optimizer, _ = make()
+        scaler, optimizer, parameter = make()
         scaler.unscale_(optimizer)
         scaler.update()
+    assert type(parameter.grad) is torch._subclasses.FakeTensor
+    assert type(scaler._scale) is torch._subclasses.FakeTensor
 
 
 @pytest.mark.parametrize("context", [torch.autocast("cpu", torch.bfloat16), torch.inference_mode()])
@@ -152,7 +154,7 @@ def test_autocast_and_inference_mode_keep_the_cpp_path(answers, context):
     with context:
         scaler, optimizer, parameter = make()
         scaler.unscale_(optimizer)
-    assert answers != [None]
+    assert list(answers[0]) == [torch.device("cpu")]
     assert parameter.grad.tolist() == [2.0, 2.0]
 
 

@@ -54,7 +54,7 @@ def test_includes_point_one_way(path):
     folder = "/".join(name(path).split("/")[:2])
     ours = {header.split("/")[0] for header in includes(path)} & OUR_FOLDERS
     assert ours <= MAY_INCLUDE[folder]
-    assert not [header for header in includes(path) if header.startswith(".")]
+    assert not [header for header in includes(path) if ".." in header.split("/")]
 
 
 TORCH_FREE = [path for path in CSRC if path.is_relative_to(ROOT / "csrc/core") or path.suffix in {".cu", ".cuh"}]
@@ -63,6 +63,7 @@ TORCH_FREE = [path for path in CSRC if path.is_relative_to(ROOT / "csrc/core") o
 @pytest.mark.parametrize("path", TORCH_FREE, ids=name)
 def test_core_and_kernels_do_without_torch(path):
     assert not [header for header in includes(path) if header.startswith(TORCH_HEADERS)]
+    assert not [header for header in includes(path) if header.startswith(("ampscaler/", "ops/"))]
     if path.is_relative_to(ROOT / "csrc/core"):
         assert not [header for header in includes(path) if "cuda" in header]
 
@@ -108,7 +109,6 @@ def test_files_begin_with_what_they_are_for(path):
     assert opening(path)
 
 
-# The lengths of C++ functions are checked by clang-tidy (readability-function-size).
 @pytest.mark.parametrize("path", [path for path in SOURCES if path.suffix == ".py"], ids=name)
 def test_python_functions_are_short(path):
     for node in ast.walk(ast.parse(path.read_text())):
@@ -116,7 +116,18 @@ def test_python_functions_are_short(path):
             assert node.end_lineno - node.lineno < 60, node.name
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "python/ampscaler").glob("*.py")), ids=name)
+PACKAGE = sorted((ROOT / "python/ampscaler").glob("*.py"))
+
+
+@pytest.mark.parametrize("path", PACKAGE, ids=name)
+def test_modules_import_no_private_names_of_each_other(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ampscaler"):
+            private = [alias.name for alias in node.names if alias.name.startswith("_")]
+            assert set(private) <= {"_C", "_load", "_build_info"}, private  # modules, not names
+
+
+@pytest.mark.parametrize("path", PACKAGE, ids=name)
 def test_the_package_does_no_arithmetic_on_gradients(path):
     """Arithmetic happens in C++: the Python package multiplies and divides nothing."""
     for node in ast.walk(ast.parse(path.read_text())):
@@ -126,6 +137,30 @@ def test_the_package_does_no_arithmetic_on_gradients(path):
             assert isinstance(node.op, ast.Div), ast.unparse(node)
             assert isinstance(node.right, ast.Constant), ast.unparse(node)
             assert isinstance(node.right.value, str), ast.unparse(node)
+
+
+def cpp_functions(path):
+    """(line, length) of each definition at namespace or class level, by its braces; the style puts them at line ends."""
+    begin = None
+    for number, line in enumerate(path.read_text().splitlines(), start=1):
+        if begin is None and re.match(r"^ {0,2}[\w~:<>&*, ]+\(.*$", line) and not line.rstrip().endswith(";"):
+            begin = number
+        if begin is not None and re.match(r"^ {0,2}\}", line):
+            yield begin, number - begin + 1
+            begin = None
+        elif begin is not None and (not line.strip() or line.rstrip().endswith(("};", ");"))) and number - begin < 2:
+            begin = None
+
+
+@pytest.mark.parametrize("path", [path for path in SOURCES if path.suffix in CPP], ids=name)
+def test_cpp_functions_are_short(path):
+    assert [begin for begin, length in cpp_functions(path) if length > 60] == []
+
+
+def test_the_measure_of_cpp_functions_sees_a_long_one(tmp_path):
+    long = tmp_path / "long.cpp"
+    long.write_text("void f(int x) {\n" + "  ++x;\n" * 70 + "}\n")
+    assert list(cpp_functions(long)) == [(1, 72)]
 
 
 def test_fast_math_is_never_asked_for():

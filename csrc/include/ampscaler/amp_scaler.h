@@ -8,9 +8,11 @@
 //
 // Waiting:  only where a comment says "waits".
 // Streams:  the caller's current stream.
-// Threads:  one thread at a time.
+// Threads:  one thread at a time. unscale_, step and update refuse a second one while they run.
+// Moving:   a scaler that was moved from may only be destroyed or assigned to.
 // Errors:   c10::Error and its subclasses (errors.h), with the texts of torch.amp.GradScaler.
-//           After one, nothing has changed.
+//           After one, nothing has changed; but if an optimizer throws in step, its gradients
+//           stay divided, and step may be called again.
 // Disabled: scale, unscale_ and update do nothing, step runs the optimizer, state_dict is empty.
 
 #include <cstdint>
@@ -105,8 +107,9 @@ class AMPSCALER_API AmpScaler {
   /// Runs the optimizer unless one of its gradients holds inf or NaN; unscales first if that was
   /// not done. Waits for the device once for an ordinary optimizer, never for an AmpAware one.
   ///
-  /// Throws AssertionError before the first scale() and when no parameter has a gradient,
-  /// c10::Error if called twice before update(). If the optimizer throws, step may be called again.
+  /// Throws AssertionError before the first scale() and when no parameter has a gradient (an
+  /// AmpAware optimizer then runs, and update() throws), c10::Error if called twice before update(),
+  /// and what unscale_ throws. If the optimizer throws, step may be called again.
   StepResult step(torch::optim::Optimizer& optimizer);
   StepResult step(OptimizerAdapter& optimizer);
   /// With a closure only a disabled scaler can step; an enabled one throws, since a re-evaluated
@@ -127,7 +130,7 @@ class AMPSCALER_API AmpScaler {
   /// The scale; 1 when disabled. Waits for the device once the scale lives there.
   double get_scale() const;
   /// The scale tensor (0-dim float32), undefined before the first scale(). update() changes it in
-  /// place. Does not wait.
+  /// place; do not write to it. Does not wait.
   at::Tensor scale_tensor() const;
   /// Clean steps since the last change of the scale. Waits for the device once the count lives
   /// there.

@@ -24,11 +24,11 @@ namespace ampscaler {
 
 class AMPSCALER_API AutocastGuard {
  public:
-  /// Turns autocast on for `device_type`, casting to `dtype` (by default the device's: float16 on
-  /// CUDA, bfloat16 on CPU).
+  /// Turns autocast on for `device_type`, casting to `dtype`.
   ///
   /// - `dtype`: float16 or bfloat16; float32 means off. Anything else throws c10::ValueError, and
-  /// nothing has changed.
+  ///   nothing has changed. By default the current dtype of the device: that of a guard around this
+  ///   one, else torch's (float16 on CUDA, bfloat16 on CPU).
   /// - `enabled = false` turns autocast off inside the scope.
   /// - `cache_enabled`: keep casts of weights within the scope; by default the current setting.
   explicit AutocastGuard(c10::DeviceType device_type,

@@ -1,7 +1,7 @@
 // Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
 #pragma once
 // The chain of one mixed-precision step as functions without state. A gradient that is missing is
-// an undefined tensor.
+// an undefined tensor. Safe to call from several threads.
 
 #include <string>
 #include <vector>

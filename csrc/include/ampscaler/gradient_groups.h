@@ -17,11 +17,13 @@ namespace ampscaler {
 
 /// What the check of one device found: a 0-dim float32 tensor on that device, 1 if a gradient held
 /// inf or NaN, else 0.
-struct DeviceFlag {
+struct DeviceFoundInf {
   c10::Device device;
   at::Tensor found_inf;
 };
 
+/// For bindings and adapters that collect gradients themselves; programs use AmpScaler. One thread at
+/// a time.
 class AMPSCALER_API GradientGroups {
  public:
   struct DtypeGroup {
@@ -43,7 +45,7 @@ class AMPSCALER_API GradientGroups {
   void add(const at::Tensor& gradient);
   /// Adds `gradient` if is_plain() holds for it; else returns false.
   bool add_plain(const at::Tensor& gradient);
-  /// The same with everything given, for callers that know it.
+  /// The same with everything given and trusted: `plain` must be what is_plain() says.
   void add(c10::Device device, at::ScalarType dtype, const at::Tensor& gradient, bool plain);
 
   const std::vector<DeviceGroup>& groups() const { return groups_; }
@@ -55,7 +57,8 @@ class AMPSCALER_API GradientGroups {
   /// Both scalars are float32 with one element and are copied to each device. Groups of plain
   /// gradients go to ampscaler::unscale_, all others to torch's own operator, which may refuse them
   /// with its own errors.
-  std::vector<DeviceFlag> unscale_(const at::Tensor& inv_scale, const at::Tensor& found_inf) const;
+  std::vector<DeviceFoundInf> unscale_(const at::Tensor& inv_scale,
+                                       const at::Tensor& found_inf) const;
 
  private:
   DtypeGroup& group_of(c10::Device device, at::ScalarType dtype);

@@ -4,7 +4,6 @@
 // implement OptimizerAdapter for an optimizer of another kind, or AmpAware in a
 // torch::optim::Optimizer that can skip on the device.
 
-#include <functional>
 #include <optional>
 #include <vector>
 

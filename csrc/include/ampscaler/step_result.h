@@ -18,6 +18,7 @@ enum class StepOutcome {
   kDisabled,          // the scaler is disabled: the optimizer ran unconditionally
 };
 
+/// Not thread-safe: outcome() remembers what it read. A copy made before that reads again.
 class AMPSCALER_API StepResult {
  public:
   /// A decision that is known on the host.

@@ -65,7 +65,7 @@ struct Keep {
 // branches, so that it is compiled to vector code.
 template <typename T, typename Store>
 bool check_and_store(T* values, std::int64_t count, Store store) {
-  using Word = typename Format<T>::Word;
+  using Word = Format<T>::Word;
   Word nonfinite = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     const T value = values[i];
@@ -124,6 +124,12 @@ bool unscale_gradient(const at::Tensor& grad, float inv_scale) {
   return unscale_by_iterator<T>(grad, inv_scale);
 }
 
+bool unscale_any_dtype(const at::Tensor& grad, float inv_scale) {
+  return AT_DISPATCH_FLOATING_TYPES_AND2(
+      at::kHalf, at::kBFloat16, grad.scalar_type(), "unscale_",
+      [&] { return unscale_gradient<scalar_t>(grad, inv_scale); });
+}
+
 void unscale_cpu(at::TensorList grads, const at::Tensor& found_inf, const at::Tensor& inv_scale) {
   if (grads.empty()) {
     return;
@@ -132,10 +138,7 @@ void unscale_cpu(at::TensorList grads, const at::Tensor& found_inf, const at::Te
   const float factor = *inv_scale.const_data_ptr<float>();
   for (const at::Tensor& grad : grads) {
     ops::check_unscale_gradient(grad, "cpu");
-    bool finite = true;
-    AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, grad.scalar_type(), "unscale_",
-                                    [&] { finite = unscale_gradient<scalar_t>(grad, factor); });
-    if (!finite) {
+    if (!unscale_any_dtype(grad, factor)) {
       *found_inf.mutable_data_ptr<float>() = 1.0F;
     }
   }

@@ -19,7 +19,7 @@ TEST(NumericOptions, ScaleIsAPositiveFiniteFloat) {
     EXPECT_NE(check_scale("init_scale", bad), "") << bad;
   }
   EXPECT_EQ(check_scale("init_scale", -2.0),
-            "init_scale: expected a positive finite float32 value, got -2");
+            "AmpScaler: init_scale: expected a positive finite float32 value, got -2");
 }
 
 TEST(NumericOptions, GrowthFactor) {
@@ -27,8 +27,10 @@ TEST(NumericOptions, GrowthFactor) {
   for (const double bad : {1.0, 0.5, 0.0, -2.0, -kInfinity}) {
     EXPECT_EQ(check_growth_factor(bad), "The growth factor must be > 1.0.") << bad;
   }
-  EXPECT_EQ(check_growth_factor(kInfinity), "growth_factor: expected a finite value > 1, got inf");
-  EXPECT_EQ(check_growth_factor(kNan), "growth_factor: expected a finite value > 1, got nan");
+  EXPECT_EQ(check_growth_factor(kInfinity),
+            "AmpScaler: growth_factor: expected a finite value > 1, got inf");
+  EXPECT_EQ(check_growth_factor(kNan),
+            "AmpScaler: growth_factor: expected a finite value > 1, got nan");
 }
 
 TEST(NumericOptions, BackoffFactor) {
@@ -36,15 +38,19 @@ TEST(NumericOptions, BackoffFactor) {
   for (const double bad : {1.0, 2.0, kInfinity}) {
     EXPECT_EQ(check_backoff_factor(bad), "The backoff factor must be < 1.0.") << bad;
   }
-  EXPECT_EQ(check_backoff_factor(0.0), "backoff_factor: expected a value in (0, 1), got 0");
-  EXPECT_EQ(check_backoff_factor(-0.5), "backoff_factor: expected a value in (0, 1), got -0.5");
-  EXPECT_EQ(check_backoff_factor(kNan), "backoff_factor: expected a value in (0, 1), got nan");
+  EXPECT_EQ(check_backoff_factor(0.0),
+            "AmpScaler: backoff_factor: expected a value in (0, 1), got 0");
+  EXPECT_EQ(check_backoff_factor(-0.5),
+            "AmpScaler: backoff_factor: expected a value in (0, 1), got -0.5");
+  EXPECT_EQ(check_backoff_factor(kNan),
+            "AmpScaler: backoff_factor: expected a value in (0, 1), got nan");
 }
 
 TEST(NumericOptions, Integers) {
   EXPECT_EQ(check_growth_interval(1), "");
   EXPECT_EQ(check_growth_interval(std::int64_t{1} << 40), "");
-  EXPECT_EQ(check_growth_interval(0), "growth_interval: expected an integer >= 1, got 0");
+  EXPECT_EQ(check_growth_interval(0),
+            "AmpScaler: growth_interval: expected an integer >= 1, got 0");
   EXPECT_EQ(check_growth_tracker(0), "");
   EXPECT_EQ(check_growth_tracker((std::int64_t{1} << 31) - 1), "");
   EXPECT_NE(check_growth_tracker(std::int64_t{1} << 31), "");

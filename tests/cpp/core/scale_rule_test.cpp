@@ -86,9 +86,8 @@ TEST(ScaleRule, TheDefaultScaleReachesZeroAfter166Halvings) {
 
 TEST(ScaleRule, TheProductIsRoundedOnceFromDouble) {
   // The factor 0.7 is no float: rounding it first would give another product.
-  const float scale = 16777213.0F;
-  const double factor = 0.7;
-  EXPECT_EQ(rescale(scale, factor), static_cast<float>(16777213.0 * 0.7));
+  EXPECT_EQ(rescale(9.0F, 0.7), static_cast<float>(9.0 * 0.7));
+  EXPECT_NE(rescale(9.0F, 0.7), 9.0F * 0.7F);
   EXPECT_EQ(advance(1.0F, 0, {1.0 + 0x1p-24, 0.5, 1}, 0.0F).scale, 1.0F);  // a tie goes to even
   EXPECT_EQ(advance(1.0F, 0, {1.0 + 0x1.8p-23, 0.5, 1}, 0.0F).scale,
             1.0F + 0x1p-22F);  // and up to even

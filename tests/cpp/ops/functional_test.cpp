@@ -56,6 +56,16 @@ TEST(Functional, PlanForFiniteGradients) {
   EXPECT_EQ(plan.reason, "finite_gradient");
 }
 
+TEST(Functional, FiniteGradientsWithANormBeyondFloatStep) {
+  for (const at::Tensor& gradient : {at::full({4}, 3e38F), at::full({4}, 1e300, at::kDouble)}) {
+    const auto plan = plan_mixed_precision_update({gradient, at::ones({0}, at::kDouble)}, 1.0, 1.0);
+    EXPECT_TRUE(plan.should_step);
+    EXPECT_EQ(plan.reason, "finite_gradient");
+    EXPECT_EQ(plan.grad_norm.item<float>(), kInfinity);
+    EXPECT_NEAR(plan.gradients[0][0].item<double>(), 0.5, 1e-6);
+  }
+}
+
 TEST(Functional, PlanForAnOverflow) {
   for (const double bad : {kInfinity, -kInfinity, kNan}) {
     const auto plan =

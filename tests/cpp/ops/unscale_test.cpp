@@ -113,6 +113,19 @@ TEST_P(UnscaleDtype, MatchesAtenForEveryLayout) {
   }
 }
 
+TEST_P(UnscaleDtype, OnlyElementsOfAViewAreJudged) {
+  for (const std::int64_t position :
+       {std::int64_t{0}, std::int64_t{1}, std::int64_t{2}, std::int64_t{3}}) {
+    for (const std::int64_t columns : {std::int64_t{8}, std::int64_t{40000}}) {
+      const at::Tensor base = at::ones({columns, 4}, GetParam());
+      base[columns / 2][position] = kInfinity;
+      at::Tensor flag = at::zeros({});
+      ops::unscale_({base.slice(1, 0, 4, 2)}, flag, at::scalar_tensor(0.5F));  // columns 0 and 2
+      EXPECT_EQ(flag.item<float>(), position % 2 == 0 ? 1.0F : 0.0F) << position;
+    }
+  }
+}
+
 TEST_P(UnscaleDtype, OverlapIsMultipliedOncePerMentionAsByAten) {
   const at::Tensor ours = at::ones({8}, GetParam());
   const at::Tensor theirs = at::ones({8}, GetParam());

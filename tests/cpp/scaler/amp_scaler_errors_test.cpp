@@ -2,6 +2,8 @@
 // Calls that AmpScaler refuses: type and text of the error, and that nothing has changed
 // afterwards.
 
+#include <thread>
+
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
@@ -90,6 +92,60 @@ TEST(Gradients, ComplexIsRefusedBeforeAnythingIsWritten) {
   EXPECT_EQ(first(single.grad()), 8.0F);
 }
 
+// What our kernel or aten would refuse in the middle of the list is refused before the first write.
+TEST(Gradients, NothingIsWrittenWhenALaterOneIsRefused) {
+  const std::vector<at::Tensor> bad_gradients{
+      at::ones({1}).expand({2}), at::ones({2}, at::kFloat8_e4m3fn), at::_neg_view(at::ones({2})),
+      at::ones({2, 2}).to_sparse_csr()};
+  for (const at::Tensor& bad_gradient : bad_gradients) {
+    AmpScaler scaler = make_scaler(4.0);
+    const at::Tensor good = make_parameter(8.0F);
+    const at::Tensor bad = make_parameter(at::ones_like(bad_gradient), bad_gradient);
+    auto optimizer = make_sgd({good, bad});
+    EXPECT_THROW(scaler.step(optimizer), c10::Error);
+    EXPECT_EQ(first(good.grad()), 8.0F);
+    bad.mutable_grad() = at::Tensor();
+    EXPECT_TRUE(scaler.step(optimizer).applied());
+    EXPECT_EQ(first(good), -1.0F);
+  }
+}
+
+TEST(NoGradients, AFailedStepLeavesNoTrace) {
+  AmpScaler scaler = make_scaler(4.0);
+  const at::Tensor parameter = at::ones({2}).requires_grad_();
+  auto optimizer = make_sgd({parameter});
+  EXPECT_THROW(scaler.step(optimizer), AssertionError);
+  parameter.mutable_grad() = at::full({2}, 8.0F);
+  EXPECT_TRUE(scaler.step(optimizer).applied());
+  EXPECT_EQ(first(parameter), -1.0F);
+}
+
+TEST(Threads, ASecondThreadIsRefused) {
+  AmpScaler scaler = make_scaler(4.0);
+  class Slow : public torch::optim::SGD {
+   public:
+    using SGD::SGD;
+    at::Tensor step(LossClosure /*closure*/ = nullptr) override {
+      std::thread([this] { text = error_text([this] { scaler->update(2.0); }); }).join();
+      scaler->get_scale();
+      return {};
+    }
+    AmpScaler* scaler = nullptr;
+    std::string text;
+  };
+  Slow optimizer({make_parameter(8.0F)}, torch::optim::SGDOptions(1.0));
+  optimizer.scaler = &scaler;
+  scaler.step(optimizer);
+  EXPECT_EQ(optimizer.text, "AmpScaler is used by two threads at once; it is not thread-safe.");
+  scaler.update(2.0);
+  EXPECT_EQ(scaler.get_scale(), 2.0);
+}
+
+TEST(Options, ADeviceWithoutValuesIsRefused) {
+  EXPECT_EQ(error_text<c10::ValueError>([] { AmpScaler{AmpScalerOptions(at::kMeta)}; }),
+            "AmpScaler: device: expected a device that holds values, got meta");
+}
+
 TEST(NewScale, TensorsThatTorchRefusesAreRefused) {
   AmpScaler scaler = make_scaler(4.0);
   EXPECT_EQ(error_text<AssertionError>([&] { scaler.update(at::ones({2})); }), kNewScaleText);
@@ -107,13 +163,13 @@ TEST(NewScale, TensorsThatTorchRefusesAreRefused) {
 TEST(Options, BadNumbersAreRefusedByNameAndLeaveTheOptionsAlone) {
   AmpScalerOptions options(at::kCPU);
   EXPECT_EQ(error_text<c10::ValueError>([&] { options.init_scale(0.0); }),
-            "init_scale: expected a positive finite float32 value, got 0");
+            "AmpScaler: init_scale: expected a positive finite float32 value, got 0");
   EXPECT_EQ(error_text<AssertionError>([&] { options.growth_factor(1.0); }),
             "The growth factor must be > 1.0.");
   EXPECT_EQ(error_text<AssertionError>([&] { options.backoff_factor(1.0); }),
             "The backoff factor must be < 1.0.");
   EXPECT_EQ(error_text<c10::ValueError>([&] { options.growth_interval(0); }),
-            "growth_interval: expected an integer >= 1, got 0");
+            "AmpScaler: growth_interval: expected an integer >= 1, got 0");
   EXPECT_EQ(options.init_scale(), 65536.0);
   EXPECT_EQ(options.growth_factor(), 2.0);
   EXPECT_EQ(options.backoff_factor(), 0.5);
@@ -123,7 +179,7 @@ TEST(Options, BadNumbersAreRefusedByNameAndLeaveTheOptionsAlone) {
 TEST(Setters, CheckLikeTheOptions) {
   AmpScaler scaler = make_scaler(4.0);
   EXPECT_THROW(scaler.set_growth_factor(0.5), AssertionError);
-  EXPECT_THROW(scaler.set_backoff_factor(kNan), AssertionError);
+  EXPECT_THROW(scaler.set_backoff_factor(kNan), c10::ValueError);
   EXPECT_THROW(scaler.set_growth_interval(-1), c10::ValueError);
   EXPECT_EQ(scaler.get_growth_factor(), 2.0);
   scaler.set_growth_factor(4.0);

@@ -109,6 +109,18 @@ TEST(State, BadStatesAreRefusedWhole) {
   EXPECT_EQ(scaler.get_growth_factor(), 2.0);
 }
 
+TEST(State, AFailedLoadChangesNothing) {
+  AmpScaler scaler(AmpScalerOptions(at::kCPU).init_scale(4.0));
+  {
+    const c10::InferenceMode inference;  // the scale becomes an inference tensor
+    scaler.scale(at::ones({}));
+  }
+  const auto other = copy_with(make_scaler(32.0).state_dict(), "growth_factor", 3.0);
+  EXPECT_THROW(scaler.load_state_dict(other), c10::Error);
+  EXPECT_EQ(scaler.get_growth_factor(), 2.0);
+  EXPECT_EQ(scaler.get_scale(), 4.0);
+}
+
 TEST(State, OfADisabledScalerIsEmptyAndLoadingIsIgnored) {
   AmpScaler disabled(AmpScalerOptions(at::kCPU).enabled(false));
   EXPECT_TRUE(disabled.state_dict().empty());

@@ -8,6 +8,8 @@
 #include <ampscaler/gradient_groups.h>
 #include <ampscaler/ops.h>
 
+#include "scaler/gradients.h"
+
 namespace ampscaler {
 namespace {
 
@@ -40,7 +42,7 @@ TEST(GradientGroups, PlainGradientsAreThoseWithAKernel) {
   EXPECT_FALSE(GradientGroups::is_plain(at::_neg_view(at::ones({2}))));
 }
 
-TEST(GradientGroups, EveryCpuDtypeRunsOnOurKernel) {
+TEST(GradientGroups, KernelsExistForCpuAndMeta) {
   EXPECT_TRUE(ops::has_unscale_kernel(at::kCPU));
   EXPECT_TRUE(ops::has_unscale_kernel(at::kMeta));
   EXPECT_FALSE(ops::has_unscale_kernel(at::kMPS));
@@ -52,19 +54,32 @@ TEST(GradientGroups, OthersGoToTorchsOperator) {
   const at::Tensor dense = at::full({2}, 8.0F);
   groups.add(dense);
   groups.add(every_second);
-  const auto flags = groups.unscale_(at::full({}, 0.5F), at::zeros({}));
-  EXPECT_EQ(flags.size(), 1U);
-  EXPECT_EQ(flags[0].found_inf.item<float>(), 0.0F);
+  const auto found_inf_per_device = groups.unscale_(at::full({}, 0.5F), at::zeros({}));
+  EXPECT_EQ(found_inf_per_device.size(), 1U);
+  EXPECT_EQ(found_inf_per_device[0].found_inf.item<float>(), 0.0F);
   EXPECT_TRUE(at::all(every_second == 4.0F).item<bool>());
   EXPECT_TRUE(at::all(dense == 4.0F).item<bool>());
+}
+
+TEST(GradientGroups, FlagsOfSeveralDevicesCombineToExactlyOne) {
+  const auto flag = [](float value) {
+    return DeviceFoundInf{at::Device(at::kCPU), at::full({}, value)};
+  };
+  const auto combined = [&](const std::vector<DeviceFoundInf>& found_inf_per_device) {
+    return combine_found_inf(found_inf_per_device, at::kCPU).item<float>();
+  };
+  EXPECT_EQ(combined({flag(1.0F), flag(1.0F)}), 1.0F);  // a sum would be 2
+  EXPECT_EQ(combined({flag(0.0F), flag(1.0F), flag(0.0F)}), 1.0F);
+  EXPECT_EQ(combined({flag(0.0F), flag(0.0F)}), 0.0F);
+  EXPECT_EQ(combined({}), 0.0F);
 }
 
 TEST(GradientGroups, TheGivenFlagIsCopiedAndNotWritten) {
   GradientGroups groups;
   groups.add(at::full({2}, std::numeric_limits<float>::infinity()));
   const at::Tensor found_inf = at::zeros({});
-  const auto flags = groups.unscale_(at::ones({}), found_inf);
-  EXPECT_EQ(flags[0].found_inf.item<float>(), 1.0F);
+  const auto found_inf_per_device = groups.unscale_(at::ones({}), found_inf);
+  EXPECT_EQ(found_inf_per_device[0].found_inf.item<float>(), 1.0F);
   EXPECT_EQ(found_inf.item<float>(), 0.0F);
 }
 

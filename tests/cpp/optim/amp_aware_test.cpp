@@ -1,0 +1,57 @@
+// Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
+// Optimizers that take scale and flag as tensors and skip on the device: nothing waits.
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include <ampscaler/ampscaler.h>
+
+#include "cpp/scaler/training.h"
+
+namespace ampscaler {
+namespace {
+
+// An optimizer that skips on the device, as fused ones do.
+class DeviceSkipping : public torch::optim::SGD, public AmpAware {
+ public:
+  using SGD::SGD;
+  at::Tensor step_amp(const std::optional<at::Tensor>& grad_scale,
+                      const at::Tensor& found_inf) override {
+    const at::NoGradGuard no_grad;
+    at::Tensor parameter = param_groups()[0].params()[0];
+    const at::Tensor gradient = grad_scale ? parameter.grad() / *grad_scale : parameter.grad();
+    parameter.sub_(at::where(found_inf == 1, at::zeros_like(gradient), gradient));
+    return {};
+  }
+};
+
+TEST(AmpAware, StepsWithoutWaitingAndReportsOnDemand) {
+  AmpScaler scaler = make_scaler(4.0);
+  const at::Tensor parameter = make_parameter(8.0F);
+  DeviceSkipping optimizer({parameter}, torch::optim::SGDOptions(1.0));
+  const std::int64_t before = host_read_count();
+  const StepResult applied = scaler.step(optimizer);
+  scaler.update();
+  parameter.mutable_grad() = at::full({2}, kNan);
+  const StepResult skipped = scaler.step(optimizer);
+  scaler.update();
+  EXPECT_EQ(host_read_count(), before);
+  EXPECT_TRUE(applied.applied());
+  EXPECT_FALSE(skipped.applied());
+  EXPECT_FALSE(skipped.applied());  // read once, then known
+  EXPECT_EQ(host_read_count(), before + 2);
+  EXPECT_EQ(first(parameter), -1.0F);
+  EXPECT_EQ(scaler.get_scale(), 2.0);
+}
+
+TEST(AmpAware, GetsNoScaleAfterAnExplicitUnscale) {
+  AmpScaler scaler = make_scaler(4.0);
+  const at::Tensor parameter = make_parameter(8.0F);
+  DeviceSkipping optimizer({parameter}, torch::optim::SGDOptions(1.0));
+  scaler.unscale_(optimizer);
+  scaler.step(optimizer);
+  EXPECT_EQ(first(parameter), -1.0F);
+}
+
+}  // namespace
+}  // namespace ampscaler
