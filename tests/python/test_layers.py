@@ -140,7 +140,7 @@ def test_the_package_does_no_arithmetic_on_gradients(path):
 
 
 def cpp_functions(path):
-    """(line, length) of each definition at namespace or class level, by its braces; the style puts them at line ends."""
+    """(line, length) of each definition at namespace or class level, by the braces that the style puts at line ends."""
     begin = None
     for number, line in enumerate(path.read_text().splitlines(), start=1):
         if begin is None and re.match(r"^ {0,2}[\w~:<>&*, ]+\(.*$", line) and not line.rstrip().endswith(";"):
