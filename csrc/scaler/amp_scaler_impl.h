@@ -61,7 +61,7 @@ struct AmpScaler::Impl {
   at::Tensor growth_tracker;  // 0-dim int32 on the same device
   std::int64_t init_growth_tracker = 0;
   std::unordered_map<const void*, OptimizerEntry> entries;
-  std::atomic<std::thread::id> user{};  // the thread that is inside; see ExclusiveUse
+  std::atomic<std::thread::id> user;  // the thread that is inside; see ExclusiveUse
 };
 
 /// Refuses a second thread while one is inside, since entries and scalars are not protected: two

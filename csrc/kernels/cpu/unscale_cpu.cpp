@@ -124,6 +124,7 @@ bool unscale_gradient(const at::Tensor& grad, float inv_scale) {
   return unscale_by_iterator<T>(grad, inv_scale);
 }
 
+// NOLINTNEXTLINE(readability-function-size): the macro nests deeply, the body is one call
 bool unscale_any_dtype(const at::Tensor& grad, float inv_scale) {
   return AT_DISPATCH_FLOATING_TYPES_AND2(
       at::kHalf, at::kBFloat16, grad.scalar_type(), "unscale_",
