@@ -7,6 +7,9 @@ DEFAULT_TORCH := 2.15.0
 TORCH ?= $(DEFAULT_TORCH)
 AMPSCALER_CUDA ?= auto
 PYTHON ?= python3
+ifeq ($(filter 0 1 auto,$(AMPSCALER_CUDA)),)
+$(error AMPSCALER_CUDA must be 0, 1 or auto, got '$(AMPSCALER_CUDA)')
+endif
 
 ifneq ($(words $(CURDIR)),1)
 $(error the path of this folder has a space, which make cannot handle: $(CURDIR))

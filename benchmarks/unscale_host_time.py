@@ -6,6 +6,7 @@ Prints the best of many rounds for each, the ratio to torch's, and the floor: on
 import argparse
 import json
 import pathlib
+import subprocess
 import time
 
 import torch
@@ -61,6 +62,16 @@ def measure(rounds, repeats):
     return best
 
 
+def describe_machine():
+    """What a result depends on besides the code."""
+    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    cpu = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "unknown")
+    folder = pathlib.Path(__file__).parent
+    command = ["git", "describe", "--always", "--dirty"]
+    commit = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False).stdout.strip()
+    return {"cpu": cpu, "torch": torch.__version__, "ampscaler": ampscaler.__version__, "commit": commit}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=1000, help="number of gradients")
@@ -75,8 +86,8 @@ def main():
     for name, value in best.items():
         print(f"  {name:28s} {value * 1e6:8.0f} us   torch's time / {reference / value:5.1f}")
     if arguments.json:
-        result = {"torch": torch.__version__, "count": arguments.count, "size": arguments.size}
-        result["microseconds"] = {name: value * 1e6 for name, value in best.items()}
+        result = describe_machine() | {"count": arguments.count, "size": arguments.size, "threads": 1}
+        result["microseconds"] = {name: round(value * 1e6, 1) for name, value in best.items()}
         arguments.json.write_text(json.dumps(result, indent=2) + "\n")
 
 

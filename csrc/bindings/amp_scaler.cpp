@@ -2,6 +2,8 @@
 // The C++ class AmpScaler for Python optimizers. The GIL is released for the work and taken again
 // by the optimizer adapter.
 
+#include <limits>
+
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 
@@ -94,6 +96,8 @@ PythonStepResult step(AmpScaler& self, const py::object& optimizer, const py::ar
 void update(AmpScaler& self, const py::object& new_scale) {
   if (new_scale.is_none() || !self.is_enabled()) {
     self.update();
+  } else if (!self.scale_tensor().defined()) {
+    self.update();  // throws: scale() comes first
   } else if (PyFloat_Check(new_scale.ptr())) {
     self.update(new_scale.cast<double>());
   } else {
@@ -123,29 +127,41 @@ py::dict state_dict(const AmpScaler& self) {
   return result;
 }
 
-// Values that are no number, or none that C++ has, arrive as something that load_state_dict refuses
-// by name.
+// Numbers as they are, an int beyond 64 bits as a double; anything else as something of the same
+// kind, so that load_state_dict can say what it got.
 c10::IValue to_ivalue(const py::handle& value) {
+  if (value.is_none() || py::isinstance<py::bool_>(value)) {
+    return value.is_none() ? c10::IValue() : c10::IValue(value.cast<bool>());
+  }
   if (py::isinstance<py::float_>(value)) {
     return value.cast<double>();
   }
-  if (py::isinstance<py::int_>(value) && !py::isinstance<py::bool_>(value)) {
+  if (py::isinstance<py::int_>(value)) {
     int overflow = 0;
-    const long long number = PyLong_AsLongLongAndOverflow(value.ptr(), &overflow);
-    return overflow == 0 ? c10::IValue(static_cast<std::int64_t>(number))
-                         : c10::IValue("an int beyond 64 bits");
+    const std::int64_t number = PyLong_AsLongLongAndOverflow(value.ptr(), &overflow);
+    return overflow == 0 ? c10::IValue(number)
+                         : c10::IValue(overflow * std::numeric_limits<double>::max());
   }
-  return std::string(py::str(py::type::handle_of(value)));
+  if (THPVariable_Check(value.ptr())) {
+    return THPVariable_Unpack(value.ptr());
+  }
+  return std::string();  // a text, or an object that C++ has no word for
 }
 
 void load_state_dict(AmpScaler& self, const py::dict& state_dict) {
   c10::impl::GenericDict state(c10::StringType::get(), c10::AnyType::get());
   for (const auto& [key, value] : state_dict) {
-    if (py::isinstance<py::str>(key)) {
-      state.insert(key.cast<std::string>(), to_ivalue(value));
+    const char* text = PyUnicode_Check(key.ptr()) ? PyUnicode_AsUTF8(key.ptr()) : nullptr;
+    if (text != nullptr) {
+      state.insert(std::string(text), to_ivalue(value));
     }
+    PyErr_Clear();  // a key that is no text is none of ours
   }
   self.load_state_dict(state);
+}
+
+[[noreturn]] void refuse_pickle(const py::object& /*self*/, const py::args& /*protocol*/) {
+  throw py::type_error("AmpScaler cannot be pickled or copied: save its state_dict()");
 }
 
 using ScalerClass = py::class_<AmpScaler>;
@@ -186,6 +202,7 @@ void bind_numbers(ScalerClass& scaler) {
       .def("set_growth_factor", &AmpScaler::set_growth_factor, py::arg("new_factor"))
       .def("set_backoff_factor", &AmpScaler::set_backoff_factor, py::arg("new_factor"))
       .def("set_growth_interval", &AmpScaler::set_growth_interval, py::arg("new_interval"))
+      .def("__reduce_ex__", &refuse_pickle)
       .def("state_dict", &state_dict,
            "The five entries of torch.amp.GradScaler.state_dict(). Waits once.")
       .def("load_state_dict", &load_state_dict, py::arg("state_dict"),

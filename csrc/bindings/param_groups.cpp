@@ -93,11 +93,13 @@ bool is_plain_scalar(const py::object& object) {
 std::optional<FoundInfPerDevice> unscale_param_groups(const py::object& param_groups,
                                                       const py::object& inv_scale,
                                                       const py::object& found_inf,
-                                                      bool allow_fp16) {
-  if (!is_plain_scalar(inv_scale) || !is_plain_scalar(found_inf)) {
+                                                      const py::object& allow_fp16) {
+  if (!PyBool_Check(allow_fp16.ptr()) || !is_plain_scalar(inv_scale) ||
+      !is_plain_scalar(found_inf)) {
     return std::nullopt;
   }
-  const std::optional<GradientGroups> groups = collect(param_groups.ptr(), allow_fp16);
+  const std::optional<GradientGroups> groups =
+      collect(param_groups.ptr(), allow_fp16.ptr() == Py_True);
   if (!groups) {
     return std::nullopt;
   }

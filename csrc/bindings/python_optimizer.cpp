@@ -14,6 +14,19 @@
 namespace ampscaler::bindings {
 namespace {
 
+// The attribute, or `otherwise` if there is none. Other errors of the lookup pass.
+py::object attribute_or(const py::object& object, const char* name, py::object otherwise) {
+  PyObject* found = PyObject_GetAttrString(object.ptr(), name);
+  if (found != nullptr) {
+    return py::reinterpret_steal<py::object>(found);
+  }
+  if (PyErr_ExceptionMatches(PyExc_AttributeError) == 0) {
+    throw py::error_already_set();
+  }
+  PyErr_Clear();
+  return otherwise;
+}
+
 // Sets an attribute, and restores what was there before (or its absence), also when the step
 // raises.
 class ScopedAttribute {
@@ -35,7 +48,7 @@ class ScopedAttribute {
 
  private:
   static py::object own_attribute(const py::object& object, const char* name) {
-    const py::dict own = py::getattr(object, "__dict__", py::dict());
+    const py::dict own = attribute_or(object, "__dict__", py::dict());
     return own.contains(name) ? py::object(own[name]) : py::object();
   }
 
@@ -46,9 +59,9 @@ class ScopedAttribute {
 
 at::Tensor as_tensor(const py::handle& parameter) {
   if (!THPVariable_Check(parameter.ptr())) {
-    throw AssertionError(
-        {__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)},
-        std::string("expected param to be torch.Tensor, got ") + Py_TYPE(parameter.ptr())->tp_name);
+    throw AssertionError({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)},
+                         std::string("expected param to be torch.Tensor, got ") +
+                             std::string(py::str(py::type::handle_of(parameter).attr("__name__"))));
   }
   return THPVariable_Unpack(parameter.ptr());
 }
@@ -89,7 +102,7 @@ at::Tensor PythonOptimizer::step() {
 bool PythonOptimizer::is_amp_aware() const {
   const py::gil_scoped_acquire gil;
   if (!py::cast<bool>(
-          py::bool_(py::getattr(optimizer_, "_step_supports_amp_scaling", py::bool_(false))))) {
+          py::bool_(attribute_or(optimizer_, "_step_supports_amp_scaling", py::bool_(false))))) {
     return false;
   }
   // An older protocol hands the scaler itself to the step. Such an optimizer gets unscaled
@@ -103,7 +116,7 @@ at::Tensor PythonOptimizer::step_amp(const std::optional<at::Tensor>& grad_scale
                                      const at::Tensor& found_inf) {
   const py::gil_scoped_acquire gil;
   // A factor that the user has set counts on top of the scale.
-  const py::object user_factor = py::getattr(optimizer_, "grad_scale", py::none());
+  const py::object user_factor = attribute_or(optimizer_, "grad_scale", py::none());
   py::object factor = user_factor;
   if (grad_scale) {
     factor = user_factor.is_none() ? py::cast(*grad_scale) : py::cast(*grad_scale) * user_factor;

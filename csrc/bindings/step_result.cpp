@@ -44,6 +44,10 @@ void bind_step_result(py::module_& module) {
           "0-dim float32 tensor, exactly 0 or 1; None when the scaler is disabled. Does not wait.")
       .def_readonly("value", &PythonStepResult::value,
                     "What the optimizer's step returned; None when it was skipped.")
+      .def("__reduce_ex__",
+           [](const py::object& /*self*/, const py::args& /*protocol*/) {
+             throw py::type_error("StepResult cannot be pickled or copied");
+           })
       .def("__repr__", &describe);
   module.def("host_read_count", &host_read_count,
              "How often this process has waited for a device in ampscaler.");

@@ -47,7 +47,7 @@ at::Tensor scaled_norm(const at::Tensor& values) {
 // float64 holds every square of the other dtypes.
 at::Tensor norm_in_double(const at::Tensor& gradient) {
   const at::Tensor values = gradient.is_sparse() ? gradient.coalesce()._values() : gradient;
-  const at::Tensor real = values.is_complex() ? at::view_as_real(values) : values;
+  const at::Tensor real = values.is_complex() ? at::view_as_real(values.resolve_conj()) : values;
   if (real.scalar_type() == at::kDouble) {
     return scaled_norm(real);
   }

@@ -5,6 +5,8 @@
 #include "ampscaler/amp_scaler.h"
 
 #include <algorithm>
+#include <unordered_set>
+#include <utility>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
@@ -26,9 +28,29 @@
 namespace ampscaler {
 namespace {
 
-const void* first_parameter(const Participant& optimizer) {
-  return optimizer.parameters.empty() ? nullptr
-                                      : optimizer.parameters.front().unsafeGetTensorImpl();
+std::shared_ptr<const RememberedParameters> remember(const std::vector<at::Tensor>& parameters) {
+  RememberedParameters remembered;
+  remembered.reserve(parameters.size());
+  for (const at::Tensor& parameter : parameters) {
+    remembered.emplace_back(parameter.getIntrusivePtr());
+  }
+  return std::make_shared<const RememberedParameters>(std::move(remembered));
+}
+
+// Groups may be reordered, extended or thinned out between two calls, and a generator is empty the
+// second time; but an address at which no parameter is shared belongs to another optimizer.
+bool is_same_optimizer(const RememberedParameters& before, const std::vector<at::Tensor>& now) {
+  if (before.empty() || now.empty() ||
+      before.front()._unsafe_get_target() == now.front().unsafeGetTensorImpl()) {
+    return true;
+  }
+  std::unordered_set<const void*> addresses;
+  for (const WeakTensor& parameter : before) {
+    addresses.insert(parameter._unsafe_get_target());
+  }
+  return std::ranges::any_of(now, [&](const at::Tensor& parameter) {
+    return addresses.contains(parameter.unsafeGetTensorImpl());
+  });
 }
 
 }  // namespace
@@ -56,12 +78,12 @@ void AmpScaler::Impl::check_writable() const {
 
 OptimizerEntry AmpScaler::Impl::entry_of(const Participant& optimizer) const {
   const auto found = entries.find(optimizer.adapter.identity());
-  const void* parameter = first_parameter(optimizer);
-  if (found != entries.end() && found->second.first_parameter == parameter) {
+  if (found != entries.end() &&
+      is_same_optimizer(*found->second.parameters, optimizer.parameters)) {
     return found->second;
   }
   OptimizerEntry fresh;
-  fresh.first_parameter = parameter;
+  fresh.parameters = remember(optimizer.parameters);
   return fresh;
 }
 
@@ -144,6 +166,11 @@ AmpScaler::~AmpScaler() = default;
 AmpScaler::AmpScaler(AmpScaler&& other) noexcept = default;
 AmpScaler& AmpScaler::operator=(AmpScaler&& other) noexcept = default;
 
+AmpScaler::Impl& AmpScaler::impl() const {
+  TORCH_CHECK(impl_ != nullptr, "AmpScaler: used after it was moved from.");
+  return *impl_;
+}
+
 at::Tensor AmpScaler::scale(const at::Tensor& outputs) {
   return is_enabled() ? outputs * scale_on(outputs.device()) : outputs;
 }
@@ -152,9 +179,9 @@ at::Tensor AmpScaler::scale_on(c10::Device device) {
   if (!is_enabled()) {
     return {};
   }
-  const ExclusiveUse use(impl_->user);
-  impl_->initialise(device);
-  return ops::on_device(impl_->scale, device);
+  const ExclusiveUse use(impl().user);
+  impl().initialise(device);
+  return ops::on_device(impl().scale, device);
 }
 
 std::vector<at::Tensor> AmpScaler::scale(at::TensorList outputs) {
@@ -183,9 +210,9 @@ void AmpScaler::unscale_(torch::optim::Optimizer& optimizer) {
 
 void AmpScaler::unscale_(OptimizerAdapter& optimizer) {
   if (is_enabled()) {
-    const ExclusiveUse use(impl_->user);
-    impl_->check_initialised("unscale_");
-    impl_->entries[optimizer.identity()] = impl_->unscale(Participant(optimizer));
+    const ExclusiveUse use(impl().user);
+    impl().check_initialised("unscale_");
+    impl().entries[optimizer.identity()] = impl().unscale(Participant(optimizer));
   }
 }
 
@@ -198,13 +225,13 @@ StepResult AmpScaler::step(OptimizerAdapter& optimizer) {
   if (!is_enabled()) {
     return {StepOutcome::kDisabled, at::Tensor(), optimizer.step()};
   }
-  const ExclusiveUse use(impl_->user);
-  impl_->check_initialised("step");
+  const ExclusiveUse use(impl().user);
+  impl().check_initialised("step");
   Participant participant(optimizer);
-  const char* refusal = core::step_refusal(impl_->entry_of(participant).stage);
+  const char* refusal = core::step_refusal(impl().entry_of(participant).stage);
   TORCH_CHECK(refusal == nullptr, refusal);
-  return optimizer.is_amp_aware() ? impl_->step_amp_aware(participant)
-                                  : impl_->step_ordinary(participant);
+  return optimizer.is_amp_aware() ? impl().step_amp_aware(participant)
+                                  : impl().step_ordinary(participant);
 }
 
 StepResult AmpScaler::step(torch::optim::Optimizer& optimizer,
@@ -217,30 +244,30 @@ void AmpScaler::update() {
   if (!is_enabled()) {
     return;
   }
-  const ExclusiveUse use(impl_->user);
-  impl_->check_initialised("update");
+  const ExclusiveUse use(impl().user);
+  impl().check_initialised("update");
   std::vector<DeviceFoundInf> found_inf_per_device;
-  for (const auto& [identity, entry] : impl_->entries) {
+  for (const auto& [identity, entry] : impl().entries) {
     found_inf_per_device.insert(found_inf_per_device.end(), entry.found_inf_per_device.begin(),
                                 entry.found_inf_per_device.end());
   }
   check<AssertionError>(!found_inf_per_device.empty(),
                         "No inf checks were recorded prior to update.");
-  ops::update_scale_(impl_->scale, impl_->growth_tracker,
-                     combine_found_inf(found_inf_per_device, impl_->scale.device()),
+  ops::update_scale_(impl().scale, impl().growth_tracker,
+                     combine_found_inf(found_inf_per_device, impl().scale.device()),
                      get_growth_factor(), get_backoff_factor(), get_growth_interval());
-  impl_->entries.clear();
+  impl().entries.clear();
 }
 
 void AmpScaler::update(double new_scale) {
   if (is_enabled()) {
-    const ExclusiveUse use(impl_->user);
-    impl_->check_initialised("update");
+    const ExclusiveUse use(impl().user);
+    impl().check_initialised("update");
     TORCH_CHECK(core::fits_float32(new_scale),
                 "value cannot be converted to type float without overflow");
-    impl_->check_writable();
-    impl_->scale.fill_(new_scale);
-    impl_->entries.clear();
+    impl().check_writable();
+    impl().scale.fill_(new_scale);
+    impl().entries.clear();
   }
 }
 
@@ -248,17 +275,17 @@ void AmpScaler::update(const at::Tensor& new_scale) {
   if (!is_enabled()) {
     return;
   }
-  const ExclusiveUse use(impl_->user);
-  impl_->check_initialised("update");
-  const bool acceptable = new_scale.device().type() == impl_->options.device().type() &&
+  const ExclusiveUse use(impl().user);
+  impl().check_initialised("update");
+  const bool acceptable = new_scale.device().type() == impl().options.device().type() &&
                           new_scale.numel() == 1 && !new_scale.requires_grad();
   check<AssertionError>(
       acceptable,
       "new_scale should be a float or a 1-element torch.cuda.FloatTensor or torch.FloatTensor with "
       "requires_grad=False.");
-  impl_->check_writable();
-  impl_->scale.copy_(new_scale);
-  impl_->entries.clear();
+  impl().check_writable();
+  impl().scale.copy_(new_scale);
+  impl().entries.clear();
 }
 
 }  // namespace ampscaler

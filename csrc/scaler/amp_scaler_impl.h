@@ -4,6 +4,7 @@
 // current iteration.
 
 #include <atomic>
+#include <memory>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -14,13 +15,16 @@
 
 namespace ampscaler {
 
+/// Parameters that are remembered but not kept alive. Nothing else can come to live at the address of
+/// one while it is remembered.
+using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+using RememberedParameters = std::vector<WeakTensor>;
+
 /// What one optimizer has done since the last update().
 struct OptimizerEntry {
   core::Stage stage = core::Stage::kReady;
   std::vector<DeviceFoundInf> found_inf_per_device;
-  // The first parameter, to notice that an address now belongs to another optimizer (a new one, or
-  // one moved there).
-  const void* first_parameter = nullptr;
+  std::shared_ptr<const RememberedParameters> parameters;
 };
 
 /// An optimizer during one call, its parameter groups walked once.

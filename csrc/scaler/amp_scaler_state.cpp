@@ -97,32 +97,32 @@ AmpScaler::Impl::Impl(const AmpScalerOptions& given) : options(given) {
   }
 }
 
-bool AmpScaler::is_enabled() const { return impl_->options.enabled(); }
+bool AmpScaler::is_enabled() const { return impl().options.enabled(); }
 
 double AmpScaler::get_scale() const {
   if (!is_enabled()) {
     return 1.0;
   }
-  return impl_->scale.defined() ? read_scalar(impl_->scale) : impl_->options.init_scale();
+  return impl().scale.defined() ? read_scalar(impl().scale) : impl().options.init_scale();
 }
 
-at::Tensor AmpScaler::scale_tensor() const { return impl_->scale; }
+at::Tensor AmpScaler::scale_tensor() const { return impl().scale; }
 
 std::int64_t AmpScaler::get_growth_tracker() const {
   if (!is_enabled()) {
     return 0;
   }
-  return impl_->scale.defined() ? static_cast<std::int64_t>(read_scalar(impl_->growth_tracker))
-                                : impl_->init_growth_tracker;
+  return impl().scale.defined() ? static_cast<std::int64_t>(read_scalar(impl().growth_tracker))
+                                : impl().init_growth_tracker;
 }
 
-double AmpScaler::get_growth_factor() const { return impl_->options.growth_factor(); }
-double AmpScaler::get_backoff_factor() const { return impl_->options.backoff_factor(); }
-std::int64_t AmpScaler::get_growth_interval() const { return impl_->options.growth_interval(); }
-void AmpScaler::set_growth_factor(double new_factor) { impl_->options.growth_factor(new_factor); }
-void AmpScaler::set_backoff_factor(double new_factor) { impl_->options.backoff_factor(new_factor); }
+double AmpScaler::get_growth_factor() const { return impl().options.growth_factor(); }
+double AmpScaler::get_backoff_factor() const { return impl().options.backoff_factor(); }
+std::int64_t AmpScaler::get_growth_interval() const { return impl().options.growth_interval(); }
+void AmpScaler::set_growth_factor(double new_factor) { impl().options.growth_factor(new_factor); }
+void AmpScaler::set_backoff_factor(double new_factor) { impl().options.backoff_factor(new_factor); }
 void AmpScaler::set_growth_interval(std::int64_t new_interval) {
-  impl_->options.growth_interval(new_interval);
+  impl().options.growth_interval(new_interval);
 }
 
 c10::impl::GenericDict AmpScaler::state_dict() const {
@@ -130,10 +130,10 @@ c10::impl::GenericDict AmpScaler::state_dict() const {
   if (!is_enabled()) {
     return state;
   }
-  double scale = impl_->options.init_scale();
-  auto tracker = static_cast<double>(impl_->init_growth_tracker);
-  if (impl_->scale.defined()) {
-    std::tie(scale, tracker) = read_scalars(impl_->scale, impl_->growth_tracker);
+  double scale = impl().options.init_scale();
+  auto tracker = static_cast<double>(impl().init_growth_tracker);
+  if (impl().scale.defined()) {
+    std::tie(scale, tracker) = read_scalars(impl().scale, impl().growth_tracker);
   }
   state.insert(kScale, scale);
   state.insert(kGrowthFactor, get_growth_factor());
@@ -157,21 +157,21 @@ void AmpScaler::load_state_dict(const c10::impl::GenericDict& state_dict) {
                     core::expected_got("scale", "a float32 value", scale));
   // The options check each number; building them first leaves this scaler as it was when one is
   // refused.
-  AmpScalerOptions loaded = impl_->options;
+  AmpScalerOptions loaded = impl().options;
   loaded.growth_factor(real_item(state_dict, kGrowthFactor))
       .backoff_factor(real_item(state_dict, kBackoffFactor))
       .growth_interval(integer_item(state_dict, kGrowthInterval));
   const std::int64_t tracker = integer_item(state_dict, kGrowthTracker);
   check_accepted<c10::ValueError>(core::check_growth_tracker(tracker));
   loaded.init_scale_ = scale;
-  const ExclusiveUse use(impl_->user);
-  if (impl_->scale.defined()) {
-    impl_->check_writable();
-    impl_->scale.fill_(scale);
-    impl_->growth_tracker.fill_(tracker);
+  const ExclusiveUse use(impl().user);
+  if (impl().scale.defined()) {
+    impl().check_writable();
+    impl().scale.fill_(scale);
+    impl().growth_tracker.fill_(tracker);
   }
-  impl_->options = loaded;
-  impl_->init_growth_tracker = tracker;
+  impl().options = loaded;
+  impl().init_growth_tracker = tracker;
 }
 
 }  // namespace ampscaler

@@ -31,6 +31,7 @@ class StepResult:
     """
     What AmpScaler.step did, and what the optimizer's step returned.
     """
+    def __reduce_ex__(self, *args) -> None: ...
     def __repr__(self) -> str: ...
     def applied(self) -> bool:
         """
@@ -64,6 +65,7 @@ class AmpScaler:
         growth_interval: typing.SupportsInt | typing.SupportsIndex = 2000,
         enabled: bool = True,
     ) -> None: ...
+    def __reduce_ex__(self, *args) -> None: ...
     def get_backoff_factor(self) -> float: ...
     def get_growth_factor(self) -> float: ...
     def get_growth_interval(self) -> int: ...
@@ -127,7 +129,7 @@ def plan_mixed_precision_update(
     """
 
 def unscale_param_groups(
-    param_groups: typing.Any, inv_scale: typing.Any, found_inf: typing.Any, allow_fp16: bool
+    param_groups: typing.Any, inv_scale: typing.Any, found_inf: typing.Any, allow_fp16: typing.Any
 ) -> dict[torch.device, torch.Tensor] | None:
     """
     torch.amp.GradScaler._unscale_grads_ in one call, or None (and nothing touched) when torch must do it.

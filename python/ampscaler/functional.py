@@ -1,13 +1,13 @@
 """The chain of one mixed-precision step without state, and a check that it agrees with the installed torch.
 
-Gradients are sequences in which None stands for a missing gradient. All arithmetic happens in the C++ library; the
+Gradients are iterables in which None stands for a missing gradient. All arithmetic happens in the C++ library; the
 first two functions are operators (torch.ops.ampscaler.*), differentiable and traceable by torch.compile.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any, TypedDict, cast
 
 import torch
@@ -15,7 +15,7 @@ import torch
 from ampscaler import _C
 from ampscaler._build_info import VERSION
 
-Gradients = Sequence[torch.Tensor | None]
+Gradients = Iterable[torch.Tensor | None]
 
 
 class MixedPrecisionPlan(TypedDict):
@@ -29,16 +29,28 @@ class MixedPrecisionPlan(TypedDict):
     reason: str
 
 
+def _gradient_list(function: str, argument: str, gradients: Gradients) -> list[torch.Tensor | None]:
+    """The gradients as a list, walked once; TypeError for what is neither a tensor nor None."""
+    result = list(gradients)
+    for index, gradient in enumerate(result):
+        if not isinstance(gradient, (torch.Tensor, type(None))):
+            got = type(gradient).__name__
+            raise TypeError(f"{function}: {argument}[{index}]: expected a torch.Tensor or None, got {got}")
+    return result
+
+
 def unscale_gradients(scaled: Gradients, scale: float | torch.Tensor) -> list[torch.Tensor | None]:
     """New tensors with the values of `gradient / scale`; None stays None. Does not wait for the device.
 
     A float `scale` must be positive and finite (ValueError); a 1-element tensor is used unchecked.
     """
-    present = [gradient for gradient in scaled if gradient is not None]
+    gradients = _gradient_list("unscale_gradients", "scaled", scaled)
     operator = torch.ops.ampscaler.unscale_gradients
     overload = operator.Tensor if isinstance(scale, torch.Tensor) else operator.Scalar
-    unscaled = iter(overload(present, scale))
-    return [None if gradient is None else next(unscaled) for gradient in scaled]
+    if not isinstance(scale, (torch.Tensor, float, int)):
+        raise TypeError(f"unscale_gradients: scale: expected a float or a tensor, got {type(scale).__name__}")
+    unscaled = iter(overload([gradient for gradient in gradients if gradient is not None], scale))
+    return [None if gradient is None else next(unscaled) for gradient in gradients]
 
 
 def global_grad_norm(gradients: Gradients) -> torch.Tensor:
@@ -46,7 +58,7 @@ def global_grad_norm(gradients: Gradients) -> torch.Tensor:
 
     On the device of the first gradient; 0 on the CPU when there is none. Does not wait for the device.
     """
-    present = [gradient for gradient in gradients if gradient is not None]
+    present = [g for g in _gradient_list("global_grad_norm", "gradients", gradients) if g is not None]
     norm: torch.Tensor = torch.ops.ampscaler.global_grad_norm(present)
     return norm
 
@@ -58,11 +70,12 @@ def plan_mixed_precision_update(
 
     Finite gradients are multiplied by `clip_coefficient` = min(1, max_norm / (norm + 1e-12)) and the scale stays. If
     one is not finite, `gradients` are unscaled but not clipped, `grad_norm` is inf, the coefficient 0, and `next_scale`
-    is `scale * backoff_factor`.
+    is `scale * backoff_factor`. (`grad_norm` is also inf when a finite norm exceeds float32: `should_step` decides.)
 
     Raises ValueError unless `scale` and `max_norm` are positive and `backoff_factor` is in (0, 1).
     """
-    plan = _C.plan_mixed_precision_update(list(scaled), scale, max_norm, backoff_factor)
+    gradients = _gradient_list("plan_mixed_precision_update", "scaled", scaled)
+    plan = _C.plan_mixed_precision_update(gradients, scale, max_norm, backoff_factor)
     return cast(MixedPrecisionPlan, plan)
 
 

@@ -34,7 +34,9 @@ class GradScaler(torch.amp.GradScaler):
         allow_fp16: bool,
     ) -> dict[torch.device, torch.Tensor]:
         """Unscales in place; returns {device: found_inf}. Does not wait for the device."""
-        found = _C.unscale_param_groups(optimizer.param_groups, inv_scale, found_inf, allow_fp16)
+        # A property is left to torch, which reads it once: reading it here as well might be seen.
+        param_groups = getattr(optimizer, "__dict__", {}).get("param_groups")
+        found = _C.unscale_param_groups(param_groups, inv_scale, found_inf, allow_fp16)
         if found is None:
             return super()._unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16)
         return found

@@ -1,26 +1,11 @@
 """ampscaler.AmpScaler: the C++ class on Python optimizers, against torch's scaler and by its own promises."""
 
-import itertools
-import threading
-import time
-import warnings
-
 import pytest
 import torch
 
 import ampscaler
+from amp_scaler_cases import INF, make
 from ampscaler import AmpScaler, StepOutcome
-
-INF = float("inf")
-
-
-def make(scale=4.0, gradient=8.0, optimizer=torch.optim.SGD, **options):
-    parameter = torch.nn.Parameter(torch.ones(2))
-    parameter.grad = torch.full((2,), gradient)
-    scaler = AmpScaler("cpu", init_scale=scale)
-    scaler.scale(torch.ones(()))
-    return scaler, optimizer([parameter], lr=1.0, **options), parameter
-
 
 OPTIMIZERS = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
@@ -126,23 +111,6 @@ def test_a_users_factor_counts_on_top_of_the_scale_and_survives():
     assert optimizer.grad_scale.item() == 2.0
 
 
-def test_a_raising_fused_optimizer_leaves_no_attributes():
-    scaler, optimizer, parameter = make(optimizer=torch.optim.SGD, fused=True)
-    original, failures = optimizer.step, [RuntimeError("once")]
-
-    def step():
-        if failures:
-            raise failures.pop()
-        return original()
-
-    optimizer.step = step
-    with pytest.raises(RuntimeError, match="once"):
-        scaler.step(optimizer)
-    assert not hasattr(optimizer, "grad_scale")
-    scaler.step(optimizer)
-    assert parameter.tolist() == [-1.0, -1.0]
-
-
 def test_an_optimizer_of_the_older_protocol_gets_unscaled_gradients():
     class Older(torch.optim.SGD):
         _step_supports_amp_scaling = True
@@ -194,140 +162,6 @@ def test_a_subclass_keeps_its_type():
     assert type(AmpScaler("cpu").scale(torch.ones(2).as_subclass(Sub))) is Sub
 
 
-def test_an_int_is_no_new_scale_as_in_torch():
-    scaler, theirs = make()[0], torch.amp.GradScaler("cpu")
-    theirs.scale(torch.ones(()))
-    for new_scale in (3, "4", [1.0]):
-        messages = []
-        for each in (scaler, theirs):
-            with pytest.raises(AttributeError) as caught:
-                each.update(new_scale)
-            messages.append(str(caught.value))
-        assert messages[0] == messages[1]
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "text"),
-    [
-        (
-            {"init_scale": 0.0},
-            ValueError,
-            "init_scale: expected a positive finite float32 value, got 0",
-        ),
-        ({"init_scale": INF}, ValueError, "init_scale: expected a positive finite float32"),
-        ({"growth_factor": 1.0}, AssertionError, "The growth factor must be > 1.0."),
-        ({"growth_factor": float("nan")}, ValueError, "growth_factor: expected a finite value"),
-        ({"backoff_factor": 1.0}, AssertionError, "The backoff factor must be < 1.0."),
-        ({"backoff_factor": 0.0}, ValueError, "backoff_factor: expected a value in"),
-        ({"growth_interval": 0}, ValueError, "growth_interval: expected an integer >= 1, got 0"),
-        ({"growth_interval": 2.5}, TypeError, "growth_interval"),
-        ({"init_scale": "1"}, TypeError, "init_scale"),
-    ],
-)
-def test_bad_options_are_refused_by_name(options, error, text):
-    with pytest.raises(error, match=text):
-        AmpScaler("cpu", **options)
-
-
-def test_bad_states_are_refused_whole():
-    scaler = make()[0]
-    good = scaler.state_dict() | {"scale": 32.0}
-    for key in good:
-        with pytest.raises(KeyError, match=key):
-            scaler.load_state_dict({k: v for k, v in good.items() if k != key})
-        for wrong in ([1.0], "1", None, True, 2**80):
-            with pytest.raises(TypeError, match=key):
-                scaler.load_state_dict(good | {key: wrong})
-    with pytest.raises(RuntimeError, match="The source state dict is empty"):
-        scaler.load_state_dict({})
-    assert scaler.get_scale() == 4.0
-    scaler.load_state_dict(good | {"extra": object()})
-    assert scaler.get_scale() == 32.0
-
-
-def test_wrong_order_raises_torchs_errors():
-    scaler, optimizer, _ = make()
-    scaler.unscale_(optimizer)
-    with pytest.raises(RuntimeError, match=r"unscale_\(\) has already been called on this optimizer"):
-        scaler.unscale_(optimizer)
-    with pytest.raises(RuntimeError, match="Closure use is not currently supported"):
-        scaler.step(optimizer, closure=None)
-    scaler.step(optimizer)
-    with pytest.raises(RuntimeError, match=r"step\(\) has already been called"):
-        scaler.step(optimizer)
-    with pytest.raises(AssertionError, match="expected param to be torch.Tensor, got str"):
-        scaler.unscale_(type("Odd", (), {"param_groups": [{"params": ["x"]}]})())
-
-
-def test_cuda_without_a_device_warns_and_disables():
-    if torch.cuda.is_available():
-        pytest.skip("this machine has a CUDA device")
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        scaler = AmpScaler()
-    assert not scaler.is_enabled()
-    assert "is enabled, but CUDA is not available.  Disabling." in str(caught[0].message)
-
-
-def longest_pause(call):
-    """Seconds that `call` took, and the longest time that another Python thread could not run in it."""
-    ticks, stop = [], threading.Event()
-
-    def tick():
-        while not stop.is_set():
-            ticks.append(time.perf_counter())
-
-    thread = threading.Thread(target=tick)
-    thread.start()
-    begin = time.perf_counter()
-    call()
-    end = time.perf_counter()
-    stop.set()
-    thread.join()
-    inside = [begin, *(tick for tick in ticks if begin < tick < end), end]
-    return end - begin, max(later - earlier for earlier, later in itertools.pairwise(inside))
-
-
-def test_the_gil_is_released_around_kernels():
-    parameter = torch.nn.Parameter(torch.zeros(50_000_000))
-    parameter.grad = torch.ones_like(parameter)
-    optimizer = torch.optim.SGD([parameter], lr=1.0)
-
-    def unscale():
-        scaler = AmpScaler("cpu", init_scale=4.0)
-        scaler.scale(torch.ones(()))
-        return longest_pause(lambda: scaler.unscale_(optimizer))
-
-    # On a busy machine a single pause means little; a held GIL pauses for the whole call every time.
-    assert any(pause < 0.5 * duration for duration, pause in (unscale() for _ in range(5)))
-
-
-def test_a_second_thread_is_refused():
-    scaler, optimizer, _ = make()
-    messages = []
-
-    def intrude():
-        try:
-            scaler.update(2.0)
-        except RuntimeError as error:
-            messages.append(str(error))
-
-    def step():
-        thread = threading.Thread(target=intrude)
-        thread.start()
-        thread.join()
-
-    optimizer.step = step
-    scaler.step(optimizer)
-    assert messages == ["AmpScaler is used by two threads at once; it is not thread-safe."]
-
-
-def test_numbers_that_torch_has_no_use_for_raise_attribute_errors():
-    numpy = pytest.importorskip("numpy")
-    with pytest.raises(AttributeError):
-        make()[0].update(numpy.float32(2))
-
-
 def test_an_attribute_of_the_class_stays_one():
     class Fused(torch.optim.SGD):
         grad_scale = None
@@ -336,6 +170,70 @@ def test_an_attribute_of_the_class_stays_one():
     scaler.step(optimizer)
     assert "grad_scale" not in vars(optimizer)
     assert parameter.tolist() == [-1.0, -1.0]
+
+
+def two_groups(scaler_class):
+    parameters = [torch.nn.Parameter(torch.ones(2)) for _ in range(2)]
+    for parameter in parameters:
+        parameter.grad = torch.full((2,), 16.0)
+    optimizer = torch.optim.SGD([{"params": [p]} for p in parameters], lr=1.0)
+    scaler = scaler_class("cpu", init_scale=4.0)
+    scaler.scale(torch.ones(()))
+    return scaler, optimizer, parameters
+
+
+@pytest.mark.parametrize("change", ["reverse", "pop", "insert", "replace_list"])
+@pytest.mark.parametrize("bad", [False, True])
+def test_groups_may_change_between_unscale_and_step(change, bad):
+    results = []
+    for scaler_class in (AmpScaler, torch.amp.GradScaler):
+        scaler, optimizer, parameters = two_groups(scaler_class)
+        if bad:
+            parameters[0].grad[0] = INF
+        scaler.unscale_(optimizer)
+        if change == "reverse":
+            optimizer.param_groups.reverse()
+        elif change == "pop":
+            optimizer.param_groups.pop(0)
+        elif change == "insert":
+            fresh = torch.nn.Parameter(torch.ones(1))
+            optimizer.param_groups.insert(0, dict(optimizer.param_groups[0], params=[fresh]))
+        else:
+            optimizer.param_groups = [dict(group) for group in optimizer.param_groups]
+        scaler.step(optimizer)
+        with pytest.raises(RuntimeError, match="has already been called"):
+            scaler.step(optimizer)
+        scaler.update()
+        results.append((scaler.get_scale(), [p.grad.tolist() for p in parameters], [p.tolist() for p in parameters]))
+    assert results[0] == results[1]
+
+
+def test_a_new_optimizer_at_an_old_address_starts_afresh():
+    scaler = AmpScaler("cpu", init_scale=4.0)
+    scaler.scale(torch.ones(()))
+    for _ in range(50):  # each dies right away, so that addresses are reused
+        parameter = torch.nn.Parameter(torch.ones(2))
+        parameter.grad = torch.full((2,), 8.0)
+        optimizer = torch.optim.SGD([parameter], lr=1.0)
+        scaler.unscale_(optimizer)
+        assert parameter.grad.tolist() == [2.0, 2.0]
+        del parameter, optimizer
+
+
+def test_generators_of_parameters_are_unscaled_once():
+    parameter = torch.nn.Parameter(torch.ones(2))
+    parameter.grad = torch.full((2,), 8.0)
+
+    class Once:
+        param_groups = ({"params": (p for p in [parameter])},)
+
+        def step(self):
+            return "stepped"
+
+    scaler, optimizer = make()[0], Once()
+    scaler.unscale_(optimizer)
+    assert scaler.step(optimizer).value == "stepped"
+    assert parameter.grad.tolist() == [2.0, 2.0]
 
 
 @pytest.mark.cuda

@@ -101,6 +101,25 @@ def test_a_scale_tensor_must_have_one_element():
         functional.unscale_gradients([torch.ones(1)], torch.ones(2))
 
 
+def test_a_generator_is_walked_once():
+    assert functional.unscale_gradients((t for t in [torch.ones(1)]), 2.0)[0].item() == 0.5
+    assert functional.global_grad_norm(t for t in [torch.ones(1)]).item() == 1.0
+    assert functional.plan_mixed_precision_update((t for t in [torch.ones(1)]), 2.0, 1.0)["should_step"]
+
+
+def test_other_types_are_refused_by_name():
+    text = r"scaled\[1\]: expected a torch.Tensor or None, got int"
+    for call in (functional.unscale_gradients, lambda g, s: functional.plan_mixed_precision_update(g, s, 1.0)):
+        with pytest.raises(TypeError, match=text):
+            call([None, 3], 2.0)
+    with pytest.raises(TypeError, match="scale: expected a float or a tensor, got NoneType"):
+        functional.unscale_gradients([torch.ones(1)], None)
+
+
+def test_a_conjugated_gradient_has_a_norm():
+    assert functional.global_grad_norm([torch.tensor([3.0 + 4.0j]).conj()]).item() == 5.0
+
+
 def test_inputs_are_not_touched():
     scaled = torch.tensor([6.0, 8.0])
     functional.plan_mixed_precision_update([scaled], 2.0, 0.1)

@@ -180,6 +180,37 @@ def test_a_generator_of_parameters_is_walked_once(answers):
     assert parameter.grad.tolist() == [2.0, 2.0]
 
 
+def test_a_property_is_read_once_as_by_torch():
+    def reads(cls):
+        class Counting:
+            count = 0
+
+            @property
+            def param_groups(self):
+                self.count += 1
+                return [{"params": [parameter]}]
+
+        scaler, _, parameter = make(cls=cls)
+        optimizer = Counting()
+        scaler.unscale_(optimizer)
+        return optimizer.count
+
+    assert reads(ampscaler.GradScaler) == reads(torch.amp.GradScaler)
+
+
+@pytest.mark.parametrize("allow_fp16", ["x", [], 1, torch.ones(2)])
+def test_allow_fp16_counts_by_its_truth_value_as_in_torch(allow_fp16):
+    def unscaled(cls):
+        scaler, optimizer, parameter = make(cls=cls)
+        try:
+            scaler._unscale_grads_(optimizer, torch.full((), 0.5), torch.zeros(()), allow_fp16)
+        except RuntimeError as error:
+            return str(error)
+        return parameter.grad.tolist()
+
+    assert unscaled(ampscaler.GradScaler) == unscaled(torch.amp.GradScaler)
+
+
 def test_graph_carrying_gradients_stay_usable():
     scaler, optimizer, parameter = make()
     loss = (parameter**3).sum() * 4.0

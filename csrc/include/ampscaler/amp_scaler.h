@@ -9,7 +9,7 @@
 // Waiting:  only where a comment says "waits".
 // Streams:  the caller's current stream.
 // Threads:  one thread at a time. unscale_, step and update refuse a second one while they run.
-// Moving:   a scaler that was moved from may only be destroyed or assigned to.
+// Moving:   a scaler that was moved from throws until it is assigned to.
 // Errors:   c10::Error and its subclasses (errors.h), with the texts of torch.amp.GradScaler.
 //           After one, nothing has changed; but if an optimizer throws in step, its gradients
 //           stay divided, and step may be called again.
@@ -154,6 +154,8 @@ class AMPSCALER_API AmpScaler {
 
  private:
   struct Impl;
+  Impl& impl() const;
+
   std::unique_ptr<Impl> impl_;
 };
 

@@ -27,7 +27,7 @@ AMPSCALER_API at::Tensor global_grad_norm(const std::vector<at::Tensor>& gradien
 
 struct MixedPrecisionPlan {
   std::vector<at::Tensor> gradients;  // unscaled, and clipped if they are finite
-  at::Tensor grad_norm;               // before clipping; inf when a gradient is not finite
+  at::Tensor grad_norm;               // before clipping; inf beyond float32
   double clip_coefficient;  // min(1, max_norm / (norm + 1e-12)); 0 when a gradient is not finite
   bool should_step;
   double next_scale;   // the given scale, times backoff_factor when a gradient is not finite

@@ -18,7 +18,8 @@ namespace ampscaler::ops {
 /// is inf or NaN.
 ///
 /// Bit for bit `aten::_amp_foreach_non_finite_check_and_unscale_`, its errors included; on CUDA also
-/// for bfloat16, which aten refuses, and without aten's repeated products where elements overlap.
+/// for bfloat16, which aten refuses, and without aten's repeated products where elements overlap. The
+/// payload of a NaN is not specified. The scalars must not alias a gradient or each other.
 /// - `grads`: any number of tensors of one device: float16, bfloat16, float32 and float64 in one
 ///   list, any strides without repeated elements, 0 elements allowed. An empty list returns before
 ///   any check.

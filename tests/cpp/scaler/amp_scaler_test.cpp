@@ -231,6 +231,10 @@ TEST(Moving, KeepsTheStateOfTheIteration) {
   AmpScaler moved = std::move(scaler);
   moved.step(optimizer);
   EXPECT_EQ(first(parameter), -1.0F);  // unscaled once
+  EXPECT_THROW(scaler.is_enabled(),
+               c10::Error);  // NOLINT(bugprone-use-after-move): what it is about
+  scaler = std::move(moved);
+  EXPECT_TRUE(scaler.is_enabled());
 }
 
 }  // namespace
