@@ -11,7 +11,7 @@ STUB = pathlib.Path(__file__).parents[2] / "python/ampscaler/_C.pyi"
 
 # What the generator cannot know: members of a native enum, and the types inside containers.
 CORRECTIONS = [
-    (r" *def __reduce_ex__\(self, \*args\) -> None: \.\.\.\n", ""),  # it only refuses
+    (r" *def __reduce_ex__\(self, \*args\) -> None:\s*\.\.\.\n", ""),  # it only refuses
     (r"(\w+): typing\.ClassVar\[StepOutcome\]", r"\1 = ..."),
     (r" *@classmethod\n *def __new__\(cls, value\):\s*\.\.\.\n", ""),
     (r"\bdict\b(?!\[)(?=[:,)\s])(?! \w)", "dict[str, typing.Any]"),
