@@ -27,7 +27,7 @@ def generate() -> str:
         text = (pathlib.Path(folder) / "ampscaler/_C.pyi").read_text()
     for pattern, replacement in CORRECTIONS:
         text = re.sub(pattern, replacement, text)
-    formatter = ["ruff", "format", "--stdin-filename", str(STUB), "-"]
+    formatter = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(STUB), "-"]
     return subprocess.run(formatter, input=text, check=True, capture_output=True, text=True).stdout
 
 
