@@ -5,8 +5,6 @@
 #include "ampscaler/amp_scaler.h"
 
 #include <algorithm>
-#include <unordered_set>
-#include <utility>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
@@ -26,35 +24,6 @@
 #include "scaler/raise.h"
 
 namespace ampscaler {
-namespace {
-
-std::shared_ptr<const RememberedParameters> remember(const std::vector<at::Tensor>& parameters) {
-  RememberedParameters remembered;
-  remembered.reserve(parameters.size());
-  for (const at::Tensor& parameter : parameters) {
-    remembered.emplace_back(parameter.getIntrusivePtr());
-  }
-  return std::make_shared<const RememberedParameters>(std::move(remembered));
-}
-
-// Groups may be reordered, extended or thinned out between two calls, and a generator is empty the
-// second time; but an address at which no parameter is shared belongs to another optimizer.
-bool is_same_optimizer(const RememberedParameters& before, const std::vector<at::Tensor>& now) {
-  if (before.empty() || now.empty() ||
-      before.front()._unsafe_get_target() == now.front().unsafeGetTensorImpl()) {
-    return true;
-  }
-  std::unordered_set<const void*> addresses;
-  for (const WeakTensor& parameter : before) {
-    addresses.insert(parameter._unsafe_get_target());
-  }
-  return std::ranges::any_of(now, [&](const at::Tensor& parameter) {
-    return addresses.contains(parameter.unsafeGetTensorImpl());
-  });
-}
-
-}  // namespace
-
 void AmpScaler::Impl::check_initialised(const char* method) const {
   check<AssertionError>(
       scale.defined(),
@@ -74,17 +43,6 @@ void AmpScaler::Impl::check_writable() const {
   if (scale.is_inference() && !c10::InferenceMode::is_enabled()) {
     scale.unsafeGetTensorImpl()->bump_version();  // throws in torch's words; fill_ writes first
   }
-}
-
-OptimizerEntry AmpScaler::Impl::entry_of(const Participant& optimizer) const {
-  const auto found = entries.find(optimizer.adapter.identity());
-  if (found != entries.end() &&
-      is_same_optimizer(*found->second.parameters, optimizer.parameters)) {
-    return found->second;
-  }
-  OptimizerEntry fresh;
-  fresh.parameters = remember(optimizer.parameters);
-  return fresh;
 }
 
 std::vector<DeviceFoundInf> AmpScaler::Impl::check_only(const Participant& optimizer) const {
@@ -107,7 +65,7 @@ std::vector<DeviceFoundInf> AmpScaler::Impl::multiply_gradients(const Participan
 }
 
 OptimizerEntry AmpScaler::Impl::unscale(const Participant& optimizer) const {
-  OptimizerEntry entry = entry_of(optimizer);
+  OptimizerEntry entry = entries.find(optimizer);
   const char* refusal = core::unscale_refusal(entry.stage);
   TORCH_CHECK(refusal == nullptr, refusal);
   entry.found_inf_per_device = divide_by_scale(optimizer);
@@ -116,49 +74,34 @@ OptimizerEntry AmpScaler::Impl::unscale(const Participant& optimizer) const {
 }
 
 StepResult AmpScaler::Impl::step_ordinary(Participant& optimizer) {
-  OptimizerEntry entry = entry_of(optimizer);
+  OptimizerEntry entry = entries.find(optimizer);
   if (entry.stage == core::Stage::kReady) {
     entry = unscale(optimizer);
   }
   check<AssertionError>(!entry.found_inf_per_device.empty(),
                         "No inf checks were recorded for this optimizer.");
   // The gradients are divided now: if the optimizer throws, a retry must not divide them again.
-  entries[optimizer.adapter.identity()] = entry;
+  entries.store(optimizer, entry);
+  const std::int64_t iteration_before = entries.iteration();
   const at::Tensor found_inf = combine_found_inf(entry.found_inf_per_device, scale.device());
   const bool skip = read_scalar(found_inf) != 0.0;
   const at::Tensor value = skip ? at::Tensor() : optimizer.adapter.step();
-  entry.stage = core::Stage::kStepped;
-  entries[optimizer.adapter.identity()] = entry;
+  entries.store_stepped(optimizer, entry, iteration_before);
   return {skip ? StepOutcome::kSkippedNonfinite : StepOutcome::kApplied, found_inf, value};
 }
 
 StepResult AmpScaler::Impl::step_amp_aware(Participant& optimizer) {
-  OptimizerEntry entry = entry_of(optimizer);
+  OptimizerEntry entry = entries.find(optimizer);
   std::optional<at::Tensor> grad_scale;
   if (entry.stage == core::Stage::kReady) {
     entry.found_inf_per_device = check_only(optimizer);
     grad_scale = scale.clone();  // update() changes the scale in place
   }
   const at::Tensor found_inf = combine_found_inf(entry.found_inf_per_device, scale.device());
+  const std::int64_t iteration_before = entries.iteration();
   const at::Tensor value = optimizer.adapter.step_amp(grad_scale, found_inf);
-  entry.stage = core::Stage::kStepped;
-  entries[optimizer.adapter.identity()] = entry;
+  entries.store_stepped(optimizer, entry, iteration_before);
   return {found_inf, value};
-}
-
-ExclusiveUse::ExclusiveUse(std::atomic<std::thread::id>& user) : user_(user), outermost_(true) {
-  const std::thread::id here = std::this_thread::get_id();
-  std::thread::id inside;  // nobody
-  if (!user_.compare_exchange_strong(inside, here)) {
-    TORCH_CHECK(inside == here, "AmpScaler is used by two threads at once; it is not thread-safe.");
-    outermost_ = false;
-  }
-}
-
-ExclusiveUse::~ExclusiveUse() {
-  if (outermost_) {
-    user_.store({});
-  }
 }
 
 AmpScaler::AmpScaler(const AmpScalerOptions& options) : impl_(std::make_unique<Impl>(options)) {}
@@ -190,8 +133,8 @@ std::vector<at::Tensor> AmpScaler::scale(at::TensorList outputs) {
   }
   std::vector<at::Tensor> scaled;
   scaled.reserve(outputs.size());
-  std::vector<at::Tensor>
-      copies;  // one per device, so that a later update() does not disturb the backward passes
+  // One copy per device, so that a later update() does not disturb the backward passes.
+  std::vector<at::Tensor> copies;
   for (const at::Tensor& output : outputs) {
     auto copy = std::ranges::find(copies, output.device(),
                                   [](const at::Tensor& tensor) { return tensor.device(); });
@@ -212,7 +155,8 @@ void AmpScaler::unscale_(OptimizerAdapter& optimizer) {
   if (is_enabled()) {
     const ExclusiveUse use(impl().user);
     impl().check_initialised("unscale_");
-    impl().entries[optimizer.identity()] = impl().unscale(Participant(optimizer));
+    const Participant participant(optimizer);
+    impl().entries.store(participant, impl().unscale(participant));
   }
 }
 
@@ -228,7 +172,7 @@ StepResult AmpScaler::step(OptimizerAdapter& optimizer) {
   const ExclusiveUse use(impl().user);
   impl().check_initialised("step");
   Participant participant(optimizer);
-  const char* refusal = core::step_refusal(impl().entry_of(participant).stage);
+  const char* refusal = core::step_refusal(impl().entries.find(participant).stage);
   TORCH_CHECK(refusal == nullptr, refusal);
   return optimizer.is_amp_aware() ? impl().step_amp_aware(participant)
                                   : impl().step_ordinary(participant);
@@ -246,17 +190,13 @@ void AmpScaler::update() {
   }
   const ExclusiveUse use(impl().user);
   impl().check_initialised("update");
-  std::vector<DeviceFoundInf> found_inf_per_device;
-  for (const auto& [identity, entry] : impl().entries) {
-    found_inf_per_device.insert(found_inf_per_device.end(), entry.found_inf_per_device.begin(),
-                                entry.found_inf_per_device.end());
-  }
+  const std::vector<DeviceFoundInf> found_inf_per_device = impl().entries.found_inf();
   check<AssertionError>(!found_inf_per_device.empty(),
                         "No inf checks were recorded prior to update.");
   ops::update_scale_(impl().scale, impl().growth_tracker,
                      combine_found_inf(found_inf_per_device, impl().scale.device()),
                      get_growth_factor(), get_backoff_factor(), get_growth_interval());
-  impl().entries.clear();
+  impl().entries.end_iteration();
 }
 
 void AmpScaler::update(double new_scale) {
@@ -267,7 +207,7 @@ void AmpScaler::update(double new_scale) {
                 "value cannot be converted to type float without overflow");
     impl().check_writable();
     impl().scale.fill_(new_scale);
-    impl().entries.clear();
+    impl().entries.end_iteration();
   }
 }
 
@@ -285,7 +225,7 @@ void AmpScaler::update(const at::Tensor& new_scale) {
       "requires_grad=False.");
   impl().check_writable();
   impl().scale.copy_(new_scale);
-  impl().entries.clear();
+  impl().entries.end_iteration();
 }
 
 }  // namespace ampscaler

@@ -138,5 +138,33 @@ TEST(KnownDefects, AnOptimizerAtAReusedAddressInheritsTheStage) {
   EXPECT_EQ(first(new_parameter), -1.0F);
 }
 
+TEST(KnownDefects, AnOverflowOfAnOptimizerThatIsGoneIsForgotten) {
+  AmpScaler scaler = make_scaler(4.0);
+  auto optimizer = make_sgd({make_parameter(kInfinity)});
+  scaler.step(optimizer);
+  optimizer = make_sgd({make_parameter(8.0F)});  // another optimizer, same address
+  scaler.step(optimizer);
+  scaler.update();
+  EXPECT_EQ(scaler.get_scale(), 2.0);
+}
+
+// As some wrappers do: the whole protocol of the next iteration runs inside a step.
+TEST(KnownDefects, AnUpdateWithinAStepLeavesAStaleStage) {
+  class Updating : public torch::optim::SGD {
+   public:
+    using SGD::SGD;
+    at::Tensor step(LossClosure /*closure*/ = nullptr) override {
+      scaler->update();
+      return {};
+    }
+    AmpScaler* scaler = nullptr;
+  };
+  AmpScaler scaler = make_scaler(4.0);
+  Updating optimizer({make_parameter(8.0F)}, torch::optim::SGDOptions(1.0));
+  optimizer.scaler = &scaler;
+  scaler.step(optimizer);
+  EXPECT_TRUE(scaler.step(optimizer).applied());
+}
+
 }  // namespace
 }  // namespace ampscaler

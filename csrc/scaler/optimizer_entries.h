@@ -1,0 +1,70 @@
+// Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
+#pragma once
+// What each optimizer has done since the last update(): its stage and what its checks found.
+//
+// Entries are kept by the optimizer's address, as in torch. Addresses are reused, so an entry also
+// remembers its parameters: where none of them is left, another optimizer has come to live.
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "ampscaler/gradient_groups.h"
+#include "ampscaler/optimizer_adapter.h"
+#include "core/stage.h"
+
+namespace ampscaler {
+
+/// An optimizer during one call, its parameter groups walked once.
+struct Participant {
+  explicit Participant(OptimizerAdapter& optimizer)
+      : adapter(optimizer), parameters(optimizer.parameters()) {}
+
+  OptimizerAdapter& adapter;
+  const std::vector<at::Tensor> parameters;
+};
+
+/// Parameters that are remembered but not kept alive. Nothing else can come to live at the address of
+/// one while it is remembered.
+using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+using RememberedParameters = std::vector<WeakTensor>;
+
+struct OptimizerEntry {
+  core::Stage stage = core::Stage::kReady;
+  std::vector<DeviceFoundInf> found_inf_per_device;
+  std::shared_ptr<const RememberedParameters> parameters;
+};
+
+class OptimizerEntries {
+ public:
+  /// The entry of `optimizer`, or a fresh one that is not stored yet: a call that throws must leave
+  /// no trace.
+  OptimizerEntry find(const Participant& optimizer) const;
+
+  /// Keeps the entry until the iteration ends. What another optimizer at the same address had found
+  /// still counts.
+  void store(const Participant& optimizer, const OptimizerEntry& entry);
+
+  /// store() as STEPPED, unless the iteration has ended since `iteration_before`: an optimizer's step
+  /// may itself call update().
+  void store_stepped(const Participant& optimizer, OptimizerEntry entry,
+                     std::int64_t iteration_before);
+
+  /// What all checks of this iteration found.
+  std::vector<DeviceFoundInf> found_inf() const;
+
+  /// Forgets everything.
+  void end_iteration();
+  /// How many iterations have ended.
+  std::int64_t iteration() const { return iteration_; }
+
+ private:
+  std::unordered_map<const void*, OptimizerEntry> entries_;
+  std::vector<DeviceFoundInf> found_inf_of_past_optimizers_;
+  std::int64_t iteration_ = 0;
+};
+
+}  // namespace ampscaler
