@@ -94,10 +94,8 @@ PythonStepResult step(AmpScaler& self, const py::object& optimizer, const py::ar
 }
 
 void update(AmpScaler& self, const py::object& new_scale) {
-  if (new_scale.is_none() || !self.is_enabled()) {
-    self.update();
-  } else if (!self.scale_tensor().defined()) {
-    self.update();  // throws: scale() comes first
+  if (new_scale.is_none() || !self.is_enabled() || !self.scale_tensor().defined()) {
+    self.update();  // before the first scale() it throws, whatever new_scale is
   } else if (PyFloat_Check(new_scale.ptr())) {
     self.update(new_scale.cast<double>());
   } else {
