@@ -10,7 +10,10 @@ import torch
 from ampscaler._load import mismatch
 from package_tools import attempt
 
-FIX = "in ampscaler's source folder: pip install --no-build-isolation --force-reinstall --no-deps ."
+FIX = (
+    "Rebuild it for the installed torch, in ampscaler's source folder: "
+    "pip install --no-build-isolation --force-reinstall --no-deps ."
+)
 
 
 @pytest.mark.parametrize(
