@@ -1,14 +1,15 @@
 // Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
 // CPU backend of `unscale_`: one read and one write per element. Small dense gradients take a plain
-// loop, everything else torch's TensorIterator, which splits large tensors over torch's threads and
-// walks any strides.
+// loop here, because aten's set-up per tensor costs more than their elements; all others go to aten's
+// own kernel, which is vector code for the machine's widest registers and uses torch's threads.
 
-#include <atomic>
 #include <bit>
+#include <cstdint>
 
 #include <ATen/Dispatch.h>
 #include <ATen/OpMathType.h>
-#include <ATen/TensorIterator.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
 #include <torch/library.h>
 
 #include "core/finite.h"
@@ -18,32 +19,33 @@
 namespace ampscaler {
 namespace {
 
-// torch starts no second thread below this number of elements, so a TensorIterator would only add
-// its set-up (about 1 us).
-constexpr std::int64_t kPlainLoopElements = at::internal::GRAIN_SIZE;
-
-// The bits of each dtype that tell whether a value is finite.
+// The bits of each dtype that tell whether a value is finite, and the size up to which the plain loop
+// wins: it is compiled for any x86-64, so 16-bit conversions are slow in it.
 template <typename T>
 struct Format;
 template <>
 struct Format<double> {
   using Word = std::uint64_t;
   static constexpr Word kExponent = core::kFloat64Exponent;
+  static constexpr std::int64_t kPlainLoopElements = 256;
 };
 template <>
 struct Format<float> {
   using Word = std::uint32_t;
   static constexpr Word kExponent = core::kFloat32Exponent;
+  static constexpr std::int64_t kPlainLoopElements = 1024;
 };
 template <>
 struct Format<at::Half> {
   using Word = std::uint16_t;
   static constexpr Word kExponent = core::kFloat16Exponent;
+  static constexpr std::int64_t kPlainLoopElements = 32;
 };
 template <>
 struct Format<at::BFloat16> {
   using Word = std::uint16_t;
   static constexpr Word kExponent = core::kBFloat16Exponent;
+  static constexpr std::int64_t kPlainLoopElements = 64;
 };
 
 // Products are formed in the computation type. An inverse scale of 1 stores values as they are;
@@ -76,59 +78,40 @@ bool check_and_store(T* values, std::int64_t count, Store store) {
   return nonfinite == 0;
 }
 
-template <typename T, typename Store>
-bool check_and_store_strided(char* data, std::int64_t stride, std::int64_t count, Store store) {
-  bool finite = true;
-  for (std::int64_t i = 0; i < count; ++i) {
-    finite &= check_and_store(reinterpret_cast<T*>(data + i * stride), 1, store);
+template <typename T>
+bool unscale_values(T* values, std::int64_t count, float inv_scale) {
+  if (inv_scale == 1.0F) {
+    return check_and_store(values, count, Keep<T>());
   }
-  return finite;
+  return check_and_store(values, count, Multiply<T>{static_cast<at::opmath_type<T>>(inv_scale)});
 }
 
-template <typename T>
-bool unscale_row(char* data, std::int64_t stride, std::int64_t count, float inv_scale) {
-  const bool contiguous = stride == static_cast<std::int64_t>(sizeof(T));
-  const auto run = [&](auto store) {
-    return contiguous ? check_and_store(reinterpret_cast<T*>(data), count, store)
-                      : check_and_store_strided<T>(data, stride, count, store);
-  };
-  return inv_scale == 1.0F ? run(Keep<T>())
-                           : run(Multiply<T>{static_cast<at::opmath_type<T>>(inv_scale)});
-}
-
-// TensorIterator hands out blocks of `rows` rows, `strides[0]` bytes from element to element and
-// `strides[1]` from row to row.
-template <typename T>
-bool unscale_by_iterator(const at::Tensor& grad, float inv_scale) {
-  auto iterator = at::TensorIterator::borrowing_nullary_op(grad);
-  std::atomic<bool> finite{true};
-  iterator.for_each(
-      [&](char** data, const std::int64_t* strides, std::int64_t count, std::int64_t rows) {
-        bool block_finite = true;
-        for (std::int64_t row = 0; row < rows; ++row) {
-          block_finite &= unscale_row<T>(data[0] + row * strides[1], strides[0], count, inv_scale);
-        }
-        if (!block_finite) {
-          finite.store(false, std::memory_order_relaxed);
-        }
-      });
-  return finite.load(std::memory_order_relaxed);
-}
+// Done and whether all elements were finite; or not done, since the gradient is not for this loop.
+struct Attempt {
+  bool done;
+  bool finite;
+};
 
 template <typename T>
-bool unscale_gradient(const at::Tensor& grad, float inv_scale) {
-  if (grad.numel() <= kPlainLoopElements && grad.is_non_overlapping_and_dense()) {
-    return unscale_row<T>(static_cast<char*>(grad.mutable_data_ptr()), sizeof(T), grad.numel(),
-                          inv_scale);
+Attempt try_plain_loop(const at::Tensor& grad, float inv_scale) {
+  const std::int64_t count = grad.numel();
+  if (count > Format<T>::kPlainLoopElements || !grad.is_non_overlapping_and_dense()) {
+    return {false, true};
   }
-  return unscale_by_iterator<T>(grad, inv_scale);
+  return {true, unscale_values(static_cast<T*>(grad.mutable_data_ptr()), count, inv_scale)};
 }
 
 // NOLINTNEXTLINE(readability-function-size): the macro nests deeply, the body is one call
-bool unscale_any_dtype(const at::Tensor& grad, float inv_scale) {
-  return AT_DISPATCH_FLOATING_TYPES_AND2(
-      at::kHalf, at::kBFloat16, grad.scalar_type(), "unscale_",
-      [&] { return unscale_gradient<scalar_t>(grad, inv_scale); });
+Attempt try_plain_loop_any_dtype(const at::Tensor& grad, float inv_scale) {
+  return AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, grad.scalar_type(), "unscale_",
+                                         [&] { return try_plain_loop<scalar_t>(grad, inv_scale); });
+}
+
+void unscale_by_aten(const at::Tensor& grad, const at::Tensor& found_inf,
+                     const at::Tensor& inv_scale) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  at::_amp_foreach_non_finite_check_and_unscale_(grad, const_cast<at::Tensor&>(found_inf),
+                                                 inv_scale);
 }
 
 void unscale_cpu(at::TensorList grads, const at::Tensor& found_inf, const at::Tensor& inv_scale) {
@@ -139,7 +122,10 @@ void unscale_cpu(at::TensorList grads, const at::Tensor& found_inf, const at::Te
   const float factor = *inv_scale.const_data_ptr<float>();
   for (const at::Tensor& grad : grads) {
     ops::check_unscale_gradient(grad, "cpu");
-    if (!unscale_any_dtype(grad, factor)) {
+    const Attempt attempt = try_plain_loop_any_dtype(grad, factor);
+    if (!attempt.done) {
+      unscale_by_aten(grad, found_inf, inv_scale);
+    } else if (!attempt.finite) {
       *found_inf.mutable_data_ptr<float>() = 1.0F;
     }
   }
