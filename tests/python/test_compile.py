@@ -75,6 +75,32 @@ def test_a_compiled_step_equals_the_eager_one(optimizer, backend, explicit_unsca
     assert compiled[1:] == eager[1:]
 
 
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_compiled_step_of_the_cpp_class_equals_the_eager_one(fused):
+    def train(backend):
+        torch.manual_seed(0)
+        torch._dynamo.reset()
+        model = torch.nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=fused)
+        scaler = ampscaler.AmpScaler("cpu", init_scale=1024.0, growth_interval=2)
+
+        def step(inputs):
+            optimizer.zero_grad()
+            scaler.scale(model(inputs).square().mean()).backward()
+            result = scaler.step(optimizer)
+            scaler.update()
+            return result
+
+        run = step if backend is None else torch.compile(step, backend=backend)
+        inputs = [torch.full((3, 4), value) for value in (1.0, float("inf"), 3.0, 4.0)]
+        applied = [run(batch).applied() for batch in inputs]
+        return [parameter.detach() for parameter in model.parameters()], scaler.state_dict(), applied
+
+    eager = train(None)
+    assert eager[2] == [True, False, True, True]
+    assert_same(train("eager"), eager)
+
+
 def test_the_stateless_functions_are_traced_whole():
     @torch.compile(fullgraph=True, backend="aot_eager")
     def norm_of_unscaled(gradients, scale):
