@@ -60,3 +60,11 @@ function(ampscaler_import_torch_cuda torch_dir)
   # RUNPATH is not transitive: a program that links our library must find these three itself when torch is no sibling.
   target_link_libraries(AmpScaler::torch INTERFACE AmpScaler::torch_cuda AmpScaler::c10_cuda AmpScaler::cudart)
 endfunction()
+
+# For the programs of users: torch's libcudart comes first in their RUNPATH. find_package(Torch) adds the folder of the
+# toolkit's libcudart, and CMake may put that one before. The library itself finds torch as its sibling.
+function(ampscaler_find_torchs_cudart_first)
+  get_target_property(cudart AmpScaler::cudart INTERFACE_LINK_LIBRARIES)
+  get_filename_component(folder "${cudart}" DIRECTORY)
+  target_link_options(AmpScaler::cudart INTERFACE "LINKER:-rpath,${folder}")
+endfunction()
