@@ -38,7 +38,7 @@ export PYTHONPATH := $(CURDIR)/$(STAGE)
 export PATH := $(BIN):$(PATH)
 export AMPSCALER_CUDA
 
-.PHONY: help env build test test-cpp test-python test-package test-fetched-googletest demo bench format stubs clean \
+.PHONY: help env build test test-cpp test-python test-random test-package test-fetched-googletest demo bench format stubs contract clean \
   lint lint-format lint-python lint-spelling lint-tidy
 .DEFAULT_GOAL := help
 
@@ -77,7 +77,12 @@ test-cpp: build
 	ctest --test-dir $(BUILD) --output-on-failure
 
 test-python: build
-	python -m pytest -p no:cacheprovider tests/python
+	python -m pytest -p no:cacheprovider tests/python tests/conformance
+
+PROGRAMS ?= 2000
+SEED ?= 0
+test-random: build  ## Run PROGRAMS=2000 random programs, from SEED=0, on torch's scaler and the drop-in in lock-step
+	python -m ampscaler.conformance --random $(PROGRAMS) --seed $(SEED)
 
 test-package: build  ## Test the wheel, an editable install, and C++ projects built against them
 	AMPSCALER_BUILD_DIR=$(CURDIR)/$(BUILD) python -m pytest -p no:cacheprovider tests/package
@@ -133,6 +138,10 @@ format: $(STAMP)  ## Rewrite the sources in the project's format
 
 stubs: build  ## Write python/ampscaler/_C.pyi anew from the built module
 	python tests/python/stubs.py --write
+
+contract: build  ## Write docs/parity.md and the scenarios for C++ anew from the conformance suite
+	python tests/conformance/parity.py --write
+	python tests/conformance/trace_scenarios.py --write
 
 clean:  ## Remove the build folders (the environments stay)
 	rm -rf build

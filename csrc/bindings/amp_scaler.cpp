@@ -2,8 +2,13 @@
 // The C++ class AmpScaler for Python optimizers. The GIL is released for the work and taken again
 // by the optimizer adapter.
 
+#include <algorithm>
 #include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
 
+#include <ATen/TensorOperators.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 
@@ -17,11 +22,12 @@ namespace ampscaler::bindings {
 namespace {
 
 using Release = py::gil_scoped_release;
+// torch's C++ warnings become Python's, which filters and tests can see.
+using PythonWarnings = py::call_guard<torch::PyWarningHandler>;
 
 std::unique_ptr<AmpScaler> make_scaler(const py::object& device, double init_scale,
                                        double growth_factor, double backoff_factor,
                                        std::int64_t growth_interval, bool enabled) {
-  const torch::PyWarningHandler python_warnings;
   const py::object torch_device = py::module_::import("torch").attr("device")(device);
   AmpScalerOptions options(py::cast<c10::Device>(torch_device));
   options.enabled(enabled);
@@ -37,24 +43,44 @@ std::unique_ptr<AmpScaler> make_scaler(const py::object& device, double init_sca
 
 bool is_plain_tensor(const py::object& object) { return THPVariable_CheckExact(object.ptr()); }
 
-// One element of a container. A list of one gives the product a private copy of the scale.
-py::object scale_element(AmpScaler& scaler, const py::object& output) {
-  if (is_plain_tensor(output)) {
-    return py::cast(scaler.scale(at::TensorList(THPVariable_Unpack(output.ptr()))).front());
+// The private copies of the scale that one call for a container multiplies by, one per device and
+// made when first needed: a later update() disturbs neither the backward passes nor the elements
+// that a lazy iterable has yet to yield.
+class ContainerScales {
+ public:
+  explicit ContainerScales(py::object scaler) : scaler_(std::move(scaler)) {}
+
+  const at::Tensor& on(c10::Device device) {
+    auto copy = std::ranges::find(copies_, device, [](const at::Tensor& t) { return t.device(); });
+    if (copy == copies_.end()) {
+      auto& scaler = py::cast<AmpScaler&>(scaler_);
+      copy = copies_.insert(copies_.end(), scaler.scale_on(device).clone());
+    }
+    return *copy;
   }
-  return output * py::cast(scaler.scale_on(THPVariable_Unpack(output.ptr()).device()).clone());
+
+ private:
+  py::object scaler_;
+  std::vector<at::Tensor> copies_;
+};
+
+py::object scale_element(ContainerScales& scales, const py::object& output) {
+  const at::Tensor& tensor = THPVariable_Unpack(output.ptr());
+  const at::Tensor& scale = scales.on(tensor.device());
+  // A subclass multiplies itself, so that its type is kept.
+  return is_plain_tensor(output) ? py::cast(tensor * scale) : output * py::cast(scale);
 }
 
 // Lists and tuples are rebuilt as their own type; other iterables give a lazy map, as in torch.
-py::object scale_any(const py::object& self, const py::object& outputs) {
+py::object scale_any(const std::shared_ptr<ContainerScales>& scales, const py::object& outputs) {
   if (THPVariable_Check(outputs.ptr())) {
-    return scale_element(py::cast<AmpScaler&>(self), outputs);
+    return scale_element(*scales, outputs);
   }
   const py::object iterable_type = py::module_::import("collections.abc").attr("Iterable");
   TORCH_CHECK_VALUE(py::isinstance(outputs, iterable_type),
                     "outputs must be a Tensor or an iterable of Tensors");
   const py::cpp_function recurse(
-      [self](const py::object& element) { return scale_any(self, element); });
+      [scales](const py::object& element) { return scale_any(scales, element); });
   const py::object scaled = py::module_::import("builtins").attr("map")(recurse, outputs);
   const bool rebuilt = py::isinstance<py::list>(outputs) || py::isinstance<py::tuple>(outputs);
   return rebuilt ? py::type::of(outputs)(scaled) : scaled;
@@ -71,7 +97,7 @@ py::object scale(const py::object& self, const py::object& outputs) {
   if (THPVariable_Check(outputs.ptr())) {  // a subclass multiplies itself, so that its type is kept
     return outputs * py::cast(scaler.scale_on(THPVariable_Unpack(outputs.ptr()).device()));
   }
-  return scale_any(self, outputs);
+  return scale_any(std::make_shared<ContainerScales>(self), outputs);
 }
 
 void unscale_(AmpScaler& self, const py::object& optimizer) {
@@ -172,18 +198,18 @@ void bind_iteration(ScalerClass& scaler) {
            py::arg("growth_factor") = defaults.growth_factor(),
            py::arg("backoff_factor") = defaults.backoff_factor(),
            py::arg("growth_interval") = defaults.growth_interval(),
-           py::arg("enabled") = defaults.enabled())
-      .def("scale", &scale, py::arg("outputs"),
+           py::arg("enabled") = defaults.enabled(), PythonWarnings())
+      .def("scale", &scale, py::arg("outputs"), PythonWarnings(),
            "`outputs` (a tensor, or nested lists and tuples of them) times the scale. Does not "
            "wait.")
-      .def("unscale_", &unscale_, py::arg("optimizer"),
+      .def("unscale_", &unscale_, py::arg("optimizer"), PythonWarnings(),
            "Divides the optimizer's gradients by the scale in place and notes non-finite ones. "
            "Does not wait.")
-      .def("step", &step, py::arg("optimizer"),
+      .def("step", &step, py::arg("optimizer"), PythonWarnings(),
            "Runs optimizer.step(*args, **kwargs) unless a gradient holds inf or NaN. Returns a "
            "StepResult.\n\n"
            "Waits for the device once for an ordinary optimizer, never for a fused one.")
-      .def("update", &update, py::arg("new_scale") = py::none(),
+      .def("update", &update, py::arg("new_scale") = py::none(), PythonWarnings(),
            "Ends the iteration: adapts the scale, or sets it to `new_scale` (float or 0-dim "
            "tensor). Does not wait.");
 }

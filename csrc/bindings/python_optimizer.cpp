@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <ATen/TensorOperators.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <ampscaler/errors.h>
@@ -80,6 +81,7 @@ const void* PythonOptimizer::identity() const { return optimizer_.ptr(); }
 
 std::vector<at::Tensor> PythonOptimizer::parameters() const {
   const py::gil_scoped_acquire gil;
+  const c10::AutoGradMode no_grad(false);  // the walk may run Python code, as in torch
   std::vector<at::Tensor> result;
   for (const py::handle& group : optimizer_.attr("param_groups")) {
     const py::list parameters(group[py::str("params")]);  // any iterable; a list is taken as it is

@@ -25,15 +25,18 @@ bool is_supported_dtype(at::ScalarType dtype) {
 
 }  // namespace
 
-void check_unscale_sizes(const at::Tensor& found_inf, const at::Tensor& inv_scale) {
+void check_unscale_scalars(const at::Tensor& found_inf, const at::Tensor& inv_scale) {
   check_one_element(inv_scale, "inv_scale");
   check_one_element(found_inf, "found_inf");
-}
-
-void check_unscale_scalars(const at::Tensor& found_inf, const at::Tensor& inv_scale) {
-  check_unscale_sizes(found_inf, inv_scale);
   check_dtype(inv_scale, at::kFloat, "inv_scale", "a float");
   check_dtype(found_inf, at::kFloat, "found_inf", "a float");
+}
+
+void check_unscale_scalars_on_meta(const at::Tensor& found_inf, const at::Tensor& inv_scale) {
+  check_one_element(found_inf, "found_inf");
+  check_one_element(inv_scale, "inv_scale");
+  TORCH_CHECK(found_inf.is_floating_point(), "found_inf must be a float tensor.");
+  TORCH_CHECK(inv_scale.is_floating_point(), "inv_scale must be a float tensor.");
 }
 
 void check_unscale_gradient(const at::Tensor& grad, const char* backend) {

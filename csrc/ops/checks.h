@@ -11,8 +11,8 @@ namespace ampscaler::ops {
 /// The scalar arguments of `unscale_`: sizes, then dtypes.
 void check_unscale_scalars(const at::Tensor& found_inf, const at::Tensor& inv_scale);
 
-/// The sizes alone, which is all that a Meta kernel looks at.
-void check_unscale_sizes(const at::Tensor& found_inf, const at::Tensor& inv_scale);
+/// The same for the Meta kernel, where aten asks in another order and takes any floating dtype.
+void check_unscale_scalars_on_meta(const at::Tensor& found_inf, const at::Tensor& inv_scale);
 
 /// One gradient of `unscale_`, right before it is written: floating dtype, no element that stands
 /// for several. `backend` is "cpu" or "cuda", as in aten's message.

@@ -1,7 +1,7 @@
 // Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
-// Meta kernels, for device "meta", FakeTensor and torch.compile. Nothing is computed; like aten's,
-// they look at the number of elements of the unscale scalars only, and a call with any meta
-// argument ends here, whatever the devices of the others.
+// Meta kernels, for device "meta", FakeTensor and torch.compile. Nothing is computed, and a call with
+// any meta argument ends here, whatever the devices of the others. The checks are those of aten's
+// Meta kernels, which are fewer and in another order than those of its CPU kernels.
 
 #include <torch/library.h>
 
@@ -13,12 +13,14 @@ namespace {
 
 void unscale_meta(at::TensorList /*grads*/, const at::Tensor& found_inf,
                   const at::Tensor& inv_scale) {
-  check_unscale_sizes(found_inf, inv_scale);
+  check_unscale_scalars_on_meta(found_inf, inv_scale);
 }
 
 void update_scale_meta(const at::Tensor& scale, const at::Tensor& /*growth_tracker*/,
                        const at::Tensor& /*found_inf*/, double /*growth_factor*/,
                        double /*backoff_factor*/, std::int64_t /*growth_interval*/) {
+  TORCH_CHECK_NOT_IMPLEMENTED(scale.is_meta(),
+                              "Cannot inplace into non-meta tensor with meta tensor argument");
   scale.unsafeGetTensorImpl()->bump_version();
 }
 

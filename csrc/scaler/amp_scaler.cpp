@@ -24,6 +24,16 @@
 #include "scaler/raise.h"
 
 namespace ampscaler {
+namespace {
+
+// Without a record the gradients were not divided either: they came after unscale_(), or never.
+void check_recorded(const OptimizerEntry& entry) {
+  check<AssertionError>(!entry.found_inf_per_device.empty(),
+                        "No inf checks were recorded for this optimizer.");
+}
+
+}  // namespace
+
 void AmpScaler::Impl::check_initialised(const char* method) const {
   check<AssertionError>(
       scale.defined(),
@@ -78,8 +88,7 @@ StepResult AmpScaler::Impl::step_ordinary(Participant& optimizer) {
   if (entry.stage == core::Stage::kReady) {
     entry = unscale(optimizer);
   }
-  check<AssertionError>(!entry.found_inf_per_device.empty(),
-                        "No inf checks were recorded for this optimizer.");
+  check_recorded(entry);
   // The gradients are divided now: if the optimizer throws, a retry must not divide them again.
   entries.store(optimizer, entry);
   const std::int64_t iteration_before = entries.iteration();
@@ -96,6 +105,8 @@ StepResult AmpScaler::Impl::step_amp_aware(Participant& optimizer) {
   if (entry.stage == core::Stage::kReady) {
     entry.found_inf_per_device = check_only(optimizer);
     grad_scale = scale.clone();  // update() changes the scale in place
+  } else {
+    check_recorded(entry);
   }
   const at::Tensor found_inf = combine_found_inf(entry.found_inf_per_device, scale.device());
   const std::int64_t iteration_before = entries.iteration();

@@ -92,7 +92,8 @@ at::Tensor combine_found_inf(const std::vector<DeviceFoundInf>& found_inf_per_de
   for (const DeviceFoundInf& found : found_inf_per_device) {
     on_device.push_back(ops::on_device(found.found_inf, device));
   }
-  return on_device.size() == 1 ? on_device.front() : at::max(at::stack(on_device));
+  // Never the recorded flag itself: what an optimizer does to its copy must not reach update().
+  return on_device.size() == 1 ? on_device.front().clone() : at::max(at::stack(on_device));
 }
 
 }  // namespace ampscaler

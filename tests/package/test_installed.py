@@ -1,5 +1,8 @@
 """The wheel in a clean environment: it imports, steps, and loads one CUDA runtime, torch's own."""
 
+import subprocess
+import sys
+
 import pytest
 
 from package_tools import run
@@ -28,6 +31,15 @@ def report(installed):
 
 def test_it_trains(report):
     assert "weight [0.0, 0.0] scale 2048.0" in report
+
+
+def test_the_conformance_suite_gives_the_same_table(installed):
+    """As here, from an empty folder and without the repository."""
+    for name in ("ampscaler:GradScaler", "ampscaler:AmpScaler"):
+        arguments = ["-m", "ampscaler.conformance", "--scaler", name]
+        here = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=True).stdout
+        assert "    all  " in here
+        assert run([installed, *arguments], installed.parent) == here
 
 
 def test_it_is_the_one_in_the_environment(report, installed):

@@ -267,3 +267,16 @@ def test_gradients_on_two_kinds_of_device_decide_together():
         assert not scaler.step(optimizer).applied()
         scaler.update()
     assert scaler.get_scale() == 1.0
+
+
+@pytest.mark.parametrize("cls", [AmpScaler, torch.amp.GradScaler])
+def test_a_warning_of_torchs_cpp_code_is_a_python_warning(cls):
+    torch.set_warn_always(True)
+    scaler = cls("cpu", init_scale=4.0)
+    scaler.scale(torch.ones(()))
+    try:
+        with pytest.warns(UserWarning, match="Casting complex values to real discards the imaginary part"):
+            scaler.update(torch.tensor(2 + 1j))
+    finally:
+        torch.set_warn_always(False)
+    assert scaler.get_scale() == 2.0

@@ -117,9 +117,25 @@ def test_python_functions_are_short(path):
 
 
 PACKAGE = sorted((ROOT / "python/ampscaler").glob("*.py"))
+CONFORMANCE = sorted((ROOT / "python/ampscaler/conformance").rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", CONFORMANCE, ids=name)
+def test_the_conformance_suite_knows_our_scalers_by_name_only(path):
+    """It may not know what it tests: our classes reach it as strings, like anyone's."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            modules = [getattr(node, "module", None) or "", *[alias.name for alias in node.names]]
+            ours = [module for module in modules if module.split(".")[0] == "ampscaler"]
+            assert all(module.startswith("ampscaler.conformance") for module in ours), ast.unparse(node)
 
 
 @pytest.mark.parametrize("path", PACKAGE, ids=name)
+def test_the_package_does_without_the_conformance_suite(path):
+    assert "ampscaler.conformance" not in path.read_text()
+
+
+@pytest.mark.parametrize("path", [*PACKAGE, *CONFORMANCE], ids=name)
 def test_modules_import_no_private_names_of_each_other(path):
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ampscaler"):

@@ -6,6 +6,7 @@
 
 #include <ampscaler/ampscaler.h>
 
+#include "cpp/error_text.h"
 #include "cpp/scaler/training.h"
 
 namespace ampscaler {
@@ -51,6 +52,37 @@ TEST(AmpAware, GetsNoScaleAfterAnExplicitUnscale) {
   scaler.unscale_(optimizer);
   scaler.step(optimizer);
   EXPECT_EQ(first(parameter), -1.0F);
+}
+
+TEST(AmpAware, IsNotSteppedWithGradientsThatCameAfterUnscale) {
+  AmpScaler scaler = make_scaler(4.0);
+  const at::Tensor parameter = at::ones({2}).requires_grad_();
+  DeviceSkipping optimizer({parameter}, torch::optim::SGDOptions(1.0));
+  scaler.unscale_(optimizer);  // no gradient yet: nothing to divide
+  parameter.mutable_grad() = at::full({2}, 8.0F);
+  EXPECT_EQ(error_text<AssertionError>([&] { scaler.step(optimizer); }),
+            "No inf checks were recorded for this optimizer.");
+  EXPECT_EQ(first(parameter), 1.0F);
+}
+
+// An optimizer that uses the flag it was handed as scratch memory.
+class OverwritesTheFlag : public DeviceSkipping {
+ public:
+  using DeviceSkipping::DeviceSkipping;
+  at::Tensor step_amp(const std::optional<at::Tensor>& grad_scale,
+                      const at::Tensor& found_inf) override {
+    found_inf.fill_(1.0F);
+    return DeviceSkipping::step_amp(grad_scale, found_inf);
+  }
+};
+
+TEST(AmpAware, CannotChangeWhatUpdateSees) {
+  AmpScaler scaler = make_scaler(4.0);
+  OverwritesTheFlag optimizer({make_parameter(8.0F)}, torch::optim::SGDOptions(1.0));
+  scaler.step(optimizer);
+  scaler.update();
+  EXPECT_EQ(scaler.get_scale(), 4.0);
+  EXPECT_EQ(scaler.get_growth_tracker(), 1);
 }
 
 }  // namespace

@@ -1,0 +1,291 @@
+"""Section 11: what the scaler hands to an optimizer that handles the scale itself, as two attributes of the optimizer.
+
+The optimizer here writes down what it was handed; the stock fused ones are in s11_stock_fused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ampscaler.conformance.case import Case
+from ampscaler.conformance.registry import behaviour
+
+MISSING = "(no such attribute)"
+INF = float("inf")
+
+
+@dataclasses.dataclass
+class Handed:
+    """What one call of an optimizer's step was handed, and the gradients at that moment."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    grad_scale: Any
+    found_inf: Any
+    gradients: list[Any]
+
+
+class AttributeOptimizer:
+    """Handles the scale itself: finds it and the flag in its attributes. Writes down each call, and changes nothing."""
+
+    _step_supports_amp_scaling: Any = True
+
+    def __init__(self, *parameters: torch.nn.Parameter) -> None:
+        self.param_groups = [{"params": list(parameters)}]
+        self.handed: list[Handed] = []
+        self.during: Callable[[Any], None] = lambda optimizer: None
+
+    def step(self, *args: Any, **kwargs: Any) -> str:
+        """Notes the call, does what the test wants to happen during it, returns a value to recognise."""
+        gradients = [None if p.grad is None else p.grad.clone() for p in self.param_groups[0]["params"]]
+        attributes = [getattr(self, name, MISSING) for name in ("grad_scale", "found_inf")]
+        copies = [value.clone() if isinstance(value, torch.Tensor) else value for value in attributes]
+        self.handed.append(Handed(args, kwargs, copies[0], copies[1], gradients))
+        self.during(self)
+        return "the optimizer's value"
+
+
+class HostReads(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the reads of a tensor's value by Python or C++ code on the host."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func is torch.ops.aten._local_scalar_dense.default
+        return func(*args, **(kwargs or {}))
+
+
+def attribute_optimizer(case: Case, *gradients: Any, dtype: torch.dtype = torch.float32) -> Any:
+    """An AttributeOptimizer on parameters with these gradients."""
+    return case.optimizer(AttributeOptimizer(*(case.parameter(gradient, dtype) for gradient in gradients)))
+
+
+def _raise(optimizer: Any) -> None:
+    raise ArithmeticError("the optimizer failed")
+
+
+@behaviour(
+    "S11.3", "A fresh optimizer is checked for inf and NaN, not unscaled: its gradients, float16 too, stay scaled"
+)
+def gradients_are_only_checked(case: Case) -> None:
+    for dtype in (torch.float32, torch.float16):
+        for gradient, flag in ((8.0, 0.0), (INF, 1.0), (float("nan"), 1.0)):
+            optimizer = attribute_optimizer(case, [gradient, 8.0], dtype=dtype)
+            scaler = case.ready_scaler(4.0)
+            scaler.step(optimizer)
+            case.equal(
+                optimizer.handed[0].gradients, [case.tensor([gradient, 8.0], dtype)], "gradients during the step"
+            )
+            case.equal(optimizer.handed[0].found_inf, case.tensor(flag), "flag")
+            case.equal(case.parameters(optimizer)[0].grad, case.tensor([gradient, 8.0], dtype), "gradient afterwards")
+            scaler.update()
+            case.equal(scaler.get_scale(), 2.0 if flag else 4.0, "scale after the update")
+    if case.private:
+        _check_goes_through_the_scaler(case)
+
+
+def _check_goes_through_the_scaler(case: Case) -> None:
+    for explicit in (False, True):
+        scaler = case.ready_scaler(4.0)
+        optimizer = attribute_optimizer(case, [8.0])
+        original = case.raw(scaler)._check_inf_per_device
+        calls: list[Any] = []
+
+        def check(*args: Any, **kwargs: Any) -> Any:
+            calls.append((args, kwargs))
+            return original(*args, **kwargs)
+
+        scaler._check_inf_per_device = check
+        optimizer.during = lambda _: calls.append(case.stage(scaler, optimizer))
+        if explicit:
+            scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        expected: list[Any] = ["UNSCALED"] if explicit else [((optimizer,), {}), "READY"]
+        case.equal(calls, expected, "calls of _check_inf_per_device, and the stage during the step")
+
+
+@behaviour(
+    "S11.4",
+    "optimizer.found_inf is a new tensor, the sum of the flags on the scale's device; the int 0 if there are none",
+)
+def found_inf_is_the_sum_of_the_flags(case: Case) -> None:
+    for explicit in (False, True):
+        for gradients, flag in (([8.0], 0.0), ([INF], 1.0), ([float("nan")], 1.0)):
+            scaler = case.ready_scaler(4.0)
+            optimizer = attribute_optimizer(case, gradients, [1.0])
+            if explicit:
+                scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+            case.equal(optimizer.handed[0].found_inf, case.tensor(flag), "found_inf")
+    if case.private:
+        _flags_of_several_devices(case)
+    scaler = case.ready_scaler(4.0)
+    optimizer = attribute_optimizer(case, [8.0])
+    optimizer.during = lambda o: o.found_inf.fill_(1.0)
+    scaler.step(optimizer)
+    scaler.update()
+    case.equal(scaler.get_scale(), 4.0, "scale after an optimizer wrote into its clean found_inf")
+    optimizer = attribute_optimizer(case, None)
+    scaler.step(optimizer)
+    case.equal(optimizer.handed[0].found_inf, 0, "found_inf without gradients")
+
+
+def _flags_of_several_devices(case: Case) -> None:
+    scaler = case.ready_scaler(4.0)
+    optimizer = attribute_optimizer(case, [8.0])
+    scaler.unscale_(optimizer)
+    flags = {"one": case.tensor(1.0), "two": case.tensor(1.0), "three": case.tensor(0.0)}
+    scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"] = flags
+    scaler.step(optimizer)
+    case.equal(optimizer.handed[0].found_inf, case.tensor(2.0), "found_inf of three entries")
+    case.equal(list(flags.values()), [case.tensor(1.0), case.tensor(1.0), case.tensor(0.0)], "the entries afterwards")
+    scaler = case.ready_scaler(4.0)
+    optimizer = attribute_optimizer(case, [8.0])
+    scaler.unscale_(optimizer)
+    scaler._scale = scaler._scale.to("meta")
+    scaler.step(optimizer)
+    case.equal(optimizer.handed[0].found_inf.device.type, "meta", "device of found_inf when the scale is on meta")
+
+
+@behaviour(
+    "S11.5",
+    "optimizer.grad_scale is a new tensor: the scale, times the user's own if set; after unscale_ the user's or None",
+)
+def grad_scale_counts_on_top_of_the_users(case: Case) -> None:
+    for own, unscaled, product in ((None, None, 4.0), (2.0, 2.0, 8.0), (case.tensor(0.5), case.tensor(0.5), 2.0)):
+        for explicit in (False, True):
+            scaler = case.ready_scaler(4.0)
+            optimizer = attribute_optimizer(case, [8.0])
+            if own is not None:
+                optimizer.grad_scale = own
+            if explicit:
+                scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+            case.equal(optimizer.handed[0].grad_scale, unscaled if explicit else case.tensor(product), "grad_scale")
+            case.equal(optimizer.handed[0].gradients, [case.tensor([2.0 if explicit else 8.0])], "gradients")
+    _grad_scale_is_nobody_elses(case)
+    if case.private:
+        _only_the_member_unscaled_counts(case)
+    optimizer = attribute_optimizer(case, [8.0])
+    optimizer.grad_scale = None
+    case.raises(TypeError, re.compile(r"^unsupported operand"), case.ready_scaler(4.0).step, optimizer)
+    case.equal(optimizer.handed, [], "calls of an optimizer whose own grad_scale is None")
+
+
+def _grad_scale_is_nobody_elses(case: Case) -> None:
+    scaler = case.ready_scaler(4.0)
+    optimizer = attribute_optimizer(case, [8.0])
+    optimizer.during = lambda o: o.grad_scale.fill_(99.0)
+    scaler.step(optimizer)
+    case.equal(scaler.get_scale(), 4.0, "scale after the optimizer wrote into its grad_scale")
+    scaler, own, seen = case.ready_scaler(4.0), case.tensor(2.0), []
+    optimizer = attribute_optimizer(case, [8.0])
+    optimizer.grad_scale = own
+    optimizer.during = lambda o: seen.append(o.grad_scale)
+    scaler.unscale_(optimizer)
+    scaler.step(optimizer)
+    case.same(seen[0], own, "grad_scale after unscale_")
+    shared = type("WithClassAttribute", (AttributeOptimizer,), {"grad_scale": 0.25})
+    optimizer = case.optimizer(shared(case.parameter([8.0])))
+    case.ready_scaler(4.0).step(optimizer)
+    case.equal(optimizer.handed[0].grad_scale, case.tensor(1.0), "grad_scale with one of 0.25 in the optimizer's class")
+
+
+def _only_the_member_unscaled_counts(case: Case) -> None:
+    scaler = case.ready_scaler(4.0)
+    optimizer = attribute_optimizer(case, [8.0])
+    scaler.unscale_(optimizer)
+    scaler._per_optimizer_states[id(optimizer)]["stage"] = 1  # the number of UNSCALED is not UNSCALED
+    scaler.step(optimizer)
+    case.equal(optimizer.handed[0].grad_scale, case.tensor(4.0), "grad_scale with the foreign stage 1")
+    case.equal(optimizer.handed[0].gradients, [case.tensor([2.0])], "gradients with the foreign stage 1")
+
+
+@behaviour(
+    "S11.6",
+    "The optimizer is always stepped, without a host read; its stage becomes STEPPED, both attributes are deleted",
+)
+def the_optimizer_is_always_stepped(case: Case) -> None:
+    for explicit in (False, True):
+        for gradient in (8.0, INF):
+            scaler = case.ready_scaler(4.0)
+            optimizer = attribute_optimizer(case, [gradient])
+            if explicit:
+                scaler.unscale_(optimizer)
+            value = case.returned(scaler.step(optimizer, 1, key=2))
+            case.equal(value, "the optimizer's value", "value of the step")
+            case.equal([(h.args, h.kwargs) for h in optimizer.handed], [((1,), {"key": 2})], "the optimizer's calls")
+            case.equal(
+                sorted(vars(optimizer)), ["during", "handed", "param_groups"], "the optimizer's attributes afterwards"
+            )
+            _is_stepped(case, scaler, optimizer)
+    _reads_nothing(case)
+    optimizer = attribute_optimizer(case, [8.0])
+    optimizer.grad_scale = case.tensor(2.0)
+    case.ready_scaler(4.0).step(optimizer)
+    case.true(not hasattr(optimizer, "grad_scale"), "a grad_scale of the user's is deleted as well")
+    for name in ("grad_scale", "found_inf"):
+        scaler, optimizer = case.ready_scaler(4.0), attribute_optimizer(case, [8.0])
+        optimizer.during = lambda o, name=name: delattr(o, name)
+        case.raises(AttributeError, re.compile(name), scaler.step, optimizer)
+        _is_stepped(case, scaler, optimizer)
+
+
+def _is_stepped(case: Case, scaler: Any, optimizer: Any) -> None:
+    case.raises(RuntimeError, "step() has already been called since the last update().", scaler.step, optimizer)
+    case.raises(RuntimeError, "unscale_() is being called after step().", scaler.unscale_, optimizer)
+    if case.private:
+        case.equal(case.stage(scaler, optimizer), "STEPPED", "stage")
+
+
+def _reads_nothing(case: Case) -> None:
+    fused = case.sgd([8.0], fused=True)
+    for optimizer, expected in ((case.sgd([8.0]), 1), (attribute_optimizer(case, [8.0]), 0), (fused, 0)):
+        scaler = case.ready_scaler(4.0)
+        with HostReads() as reads:  # type: ignore[no-untyped-call]
+            scaler.step(optimizer)
+        case.equal(reads.count, expected, f"reads by the host in a step of {type(optimizer).__name__}")
+
+
+@behaviour("S11.7", "When the optimizer raises, its stage stays READY or UNSCALED, and both attributes stay on it")
+def a_raising_optimizer_keeps_stage_and_attributes(case: Case) -> None:
+    left = []
+    for explicit in (False, True):
+        scaler = case.ready_scaler(4.0)
+        optimizer = attribute_optimizer(case, [8.0])
+        if explicit:
+            scaler.unscale_(optimizer)
+        optimizer.during = _raise
+        case.raises(ArithmeticError, "the optimizer failed", scaler.step, optimizer)
+        left.append([getattr(optimizer, name, MISSING) for name in ("grad_scale", "found_inf")])
+        if case.private:
+            case.equal(case.stage(scaler, optimizer), "UNSCALED" if explicit else "READY", "stage")
+        if explicit:
+            text = "unscale_() has already been called on this optimizer since the last update()."
+            case.raises(RuntimeError, text, scaler.unscale_, optimizer)
+        else:
+            scaler.unscale_(optimizer)  # still possible
+        optimizer.during = lambda o: None
+        scaler.step(optimizer)
+        case.equal(optimizer.handed[-1].gradients, [case.tensor([2.0])], "gradients of the second attempt")
+        scaler.update()
+    expected = [[case.tensor(4.0), case.tensor(0.0)], [None, case.tensor(0.0)]]
+    case.equal(left, expected, "grad_scale and found_inf after the error, without and with an explicit unscale_")
+
+
+@behaviour("S11.8", "Without gradients the step is made without an error, and update() raises")
+def without_gradients_only_update_raises(case: Case) -> None:
+    for optimizer in (attribute_optimizer(case, None), case.sgd(None, fused=True)):
+        scaler = case.ready_scaler(4.0)
+        steps: list[Any] = getattr(optimizer, "handed", [])
+        if isinstance(optimizer, torch.optim.Optimizer):
+            optimizer.register_step_pre_hook(lambda *_, steps=steps: steps.append(0))
+        scaler.step(optimizer)
+        case.equal(len(steps), 1, "calls of the optimizer's step")
+        case.raises(AssertionError, "No inf checks were recorded prior to update.", scaler.update)
