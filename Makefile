@@ -38,7 +38,7 @@ export PYTHONPATH := $(CURDIR)/$(STAGE)
 export PATH := $(BIN):$(PATH)
 export AMPSCALER_CUDA
 
-.PHONY: help env build test test-cpp test-python test-random test-package test-fetched-googletest demo bench format stubs contract clean \
+.PHONY: help env build test test-cpp test-python test-random test-package test-fetched-googletest demo bench format stubs contract check-default-torch clean \
   lint lint-format lint-python lint-spelling lint-tidy
 .DEFAULT_GOAL := help
 
@@ -136,10 +136,14 @@ format: $(STAMP)  ## Rewrite the sources in the project's format
 	ruff check --fix .
 	ruff format .
 
-stubs: build  ## Write python/ampscaler/_C.pyi anew from the built module
+# Other versions of torch word some of it differently.
+check-default-torch:
+	@[ "$(TORCH)" = "$(DEFAULT_TORCH)" ] || { echo "the files in the repository are written with torch $(DEFAULT_TORCH)"; exit 1; }
+
+stubs: check-default-torch build  ## Write python/ampscaler/_C.pyi anew from the built module
 	python tests/python/stubs.py --write
 
-contract: build  ## Write docs/parity.md and the scenarios for C++ anew from the conformance suite
+contract: check-default-torch build  ## Write docs/parity.md and the scenarios for C++ anew from the conformance suite
 	python tests/conformance/parity.py --write
 	python tests/conformance/trace_scenarios.py --write
 

@@ -1,4 +1,4 @@
-"""Shared by all Python tests: the rule for tests that need a CUDA device, and seeded randomness."""
+"""Shared by all Python tests: the rules for tests of CUDA and of files generated with the default torch; the seed."""
 
 import os
 import pathlib

@@ -22,8 +22,22 @@ namespace ampscaler::bindings {
 namespace {
 
 using Release = py::gil_scoped_release;
-// torch's C++ warnings become Python's, which filters and tests can see.
-using PythonWarnings = py::call_guard<torch::PyWarningHandler>;
+
+// The function with torch's C++ warnings turned into Python's. The handler is told of an exception
+// under way: where a filter makes errors of warnings its destructor throws, which would then end
+// the process.
+template <typename Result, typename... Arguments>
+auto with_python_warnings(Result (*function)(Arguments...)) {
+  return [function](Arguments... arguments) -> Result {
+    torch::PyWarningHandler warnings;
+    try {
+      return function(std::forward<Arguments>(arguments)...);
+    } catch (...) {
+      warnings.set_in_exception();
+      throw;
+    }
+  };
+}
 
 std::unique_ptr<AmpScaler> make_scaler(const py::object& device, double init_scale,
                                        double growth_factor, double backoff_factor,
@@ -43,9 +57,9 @@ std::unique_ptr<AmpScaler> make_scaler(const py::object& device, double init_sca
 
 bool is_plain_tensor(const py::object& object) { return THPVariable_CheckExact(object.ptr()); }
 
-// The private copies of the scale that one call for a container multiplies by, one per device and
-// made when first needed: a later update() disturbs neither the backward passes nor the elements
-// that a lazy iterable has yet to yield.
+// The private copies of the scale that one call for a container multiplies by, one per device, as in
+// AmpScaler::scale(TensorList); here they outlive the call: a later update() disturbs neither the
+// backward passes nor the elements that a lazy iterable has yet to yield.
 class ContainerScales {
  public:
   explicit ContainerScales(py::object scaler) : scaler_(std::move(scaler)) {}
@@ -193,23 +207,23 @@ using ScalerClass = py::class_<AmpScaler>;
 void bind_iteration(ScalerClass& scaler) {
   const AmpScalerOptions defaults;
   scaler
-      .def(py::init(&make_scaler), py::arg("device") = "cuda",
+      .def(py::init(with_python_warnings(&make_scaler)), py::arg("device") = "cuda",
            py::arg("init_scale") = defaults.init_scale(),
            py::arg("growth_factor") = defaults.growth_factor(),
            py::arg("backoff_factor") = defaults.backoff_factor(),
            py::arg("growth_interval") = defaults.growth_interval(),
-           py::arg("enabled") = defaults.enabled(), PythonWarnings())
-      .def("scale", &scale, py::arg("outputs"), PythonWarnings(),
+           py::arg("enabled") = defaults.enabled())
+      .def("scale", with_python_warnings(&scale), py::arg("outputs"),
            "`outputs` (a tensor, or nested lists and tuples of them) times the scale. Does not "
            "wait.")
-      .def("unscale_", &unscale_, py::arg("optimizer"), PythonWarnings(),
+      .def("unscale_", with_python_warnings(&unscale_), py::arg("optimizer"),
            "Divides the optimizer's gradients by the scale in place and notes non-finite ones. "
            "Does not wait.")
-      .def("step", &step, py::arg("optimizer"), PythonWarnings(),
+      .def("step", with_python_warnings(&step), py::arg("optimizer"),
            "Runs optimizer.step(*args, **kwargs) unless a gradient holds inf or NaN. Returns a "
            "StepResult.\n\n"
            "Waits for the device once for an ordinary optimizer, never for a fused one.")
-      .def("update", &update, py::arg("new_scale") = py::none(), PythonWarnings(),
+      .def("update", with_python_warnings(&update), py::arg("new_scale") = py::none(),
            "Ends the iteration: adapts the scale, or sets it to `new_scale` (float or 0-dim "
            "tensor). Does not wait.");
 }

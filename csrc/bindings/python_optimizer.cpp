@@ -81,7 +81,8 @@ const void* PythonOptimizer::identity() const { return optimizer_.ptr(); }
 
 std::vector<at::Tensor> PythonOptimizer::parameters() const {
   const py::gil_scoped_acquire gil;
-  const c10::AutoGradMode no_grad(false);  // the walk may run Python code, as in torch
+  // The walk may run the user's Python code, which torch runs under no_grad too.
+  const c10::AutoGradMode no_grad(false);
   std::vector<at::Tensor> result;
   for (const py::handle& group : optimizer_.attr("param_groups")) {
     const py::list parameters(group[py::str("params")]);  // any iterable; a list is taken as it is

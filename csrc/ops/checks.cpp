@@ -71,6 +71,11 @@ void check_update_scale(const at::Tensor& scale, const at::Tensor& growth_tracke
   check_dtype(found_inf, at::kFloat, "found_inf", "a float");
 }
 
+void check_update_scale_on_meta(const at::Tensor& scale) {
+  TORCH_CHECK_NOT_IMPLEMENTED(scale.is_meta(),
+                              "Cannot inplace into non-meta tensor with meta tensor argument");
+}
+
 void check_same_device(const char* operation, const char* argument, const at::Tensor& tensor,
                        const at::Tensor& reference) {
   TORCH_CHECK(tensor.device() == reference.device(), "ampscaler::", operation, ": ", argument,

@@ -26,6 +26,9 @@ void check_unscalable(const at::Tensor& grad);
 void check_update_scale(const at::Tensor& scale, const at::Tensor& growth_tracker,
                         const at::Tensor& found_inf);
 
+/// For the Meta kernel: a scale with a value cannot be updated by what has none.
+void check_update_scale_on_meta(const at::Tensor& scale);
+
 /// `tensor` must be where `reference` is. For backends of devices that come in several, and that
 /// the dispatcher also calls for a mixture of their tensors and CPU tensors; a CPU backend only
 /// ever sees CPU tensors.

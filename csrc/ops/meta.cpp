@@ -19,8 +19,7 @@ void unscale_meta(at::TensorList /*grads*/, const at::Tensor& found_inf,
 void update_scale_meta(const at::Tensor& scale, const at::Tensor& /*growth_tracker*/,
                        const at::Tensor& /*found_inf*/, double /*growth_factor*/,
                        double /*backoff_factor*/, std::int64_t /*growth_interval*/) {
-  TORCH_CHECK_NOT_IMPLEMENTED(scale.is_meta(),
-                              "Cannot inplace into non-meta tensor with meta tensor argument");
+  check_update_scale_on_meta(scale);
   scale.unsafeGetTensorImpl()->bump_version();
 }
 

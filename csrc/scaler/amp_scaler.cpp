@@ -26,7 +26,7 @@
 namespace ampscaler {
 namespace {
 
-// Without a record the gradients were not divided either: they came after unscale_(), or never.
+// An empty record: unscale_() saw no gradient, so those that exist now were never divided.
 void check_recorded(const OptimizerEntry& entry) {
   check<AssertionError>(!entry.found_inf_per_device.empty(),
                         "No inf checks were recorded for this optimizer.");

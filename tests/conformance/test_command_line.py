@@ -47,10 +47,22 @@ def test_a_process_ends_with_the_exit_code():
     ("arguments", "error"),
     [
         (["--scaler", "torch.amp"], "scaler 'torch.amp': expected module:Class"),
-        (["--scaler", "no_such_module:X"], "scaler 'no_such_module:X': No module named 'no_such_module'"),
+        (["--scaler", ":X"], "scaler ':X': expected module:Class"),
+        (["--scaler", "no_such_module:X"], "module 'no_such_module': ModuleNotFoundError: No module named"),
+        (["--scaler", "broken_module:X"], "module 'broken_module': SyntaxError: "),
+        (["--import", "broken_module"], "module 'broken_module': SyntaxError: "),
         (["--scaler", "torch.amp:NoSuchClass"], "has no attribute 'NoSuchClass'"),
-        (["--scaler", "torch:__version__"], "expected a class, got"),
-        (["--import", "no_such_module"], "No module named 'no_such_module'"),
+        (["--scaler", "torch:ones"], "scaler 'torch:ones': expected a class, got builtin_function_or_method"),
+        (["--differences", "missing.json"], "--differences missing.json: [Errno 2]"),
+        (["--differences", "text.json"], "--differences text.json: Expecting value"),
+        (["--differences", "list.json"], "expected a JSON object of behaviour ids and reasons"),
+        (["--differences", "unknown.json"], "expected ids of the contract, got S99.1"),
+        (["--json", "no/such/folder.json"], "--json no/such/folder.json: expected a file in a folder that exists"),
+        (["--junit", "."], "--junit .: expected a file in a folder that exists"),
+        (["--ops", *AMPSCALER, "--section", "4"], "expected a section with a behaviour of operators"),
+        (["--random", "0"], "--random 0: expected a number of programs above 0"),
+        (["--random", "3", "--junit", "x.xml"], "--random: expected no --junit"),
+        (["--random", "3", "--ops", *AMPSCALER], "--random: expected no --ops"),
         (["--ops", "aten::no_such_operator", AMPSCALER[1]], "operator 'aten::no_such_operator' is not registered"),
         (["--ops", "unscale", "update"], "operator 'unscale': expected a qualified name"),
         (["--device", "no_such_device"], "no_such_device"),
@@ -58,7 +70,12 @@ def test_a_process_ends_with_the_exit_code():
         (["--no-such-option"], "unrecognized arguments"),
     ],
 )
-def test_wrong_usage_gives_2_and_a_sentence(capsys, arguments, error):
+def test_wrong_usage_gives_2_and_a_sentence(capsys, tmp_path, monkeypatch, arguments, error):
+    files = {"broken_module.py": "def", "text.json": "text", "list.json": "[]", "unknown.json": '{"S99.1": "never"}'}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     code, printed = exit_code_and_error(capsys, *arguments)
     assert code == 2
     assert error in printed
@@ -68,6 +85,38 @@ def test_the_list_has_ids_and_sentences_and_runs_nothing(capsys):
     assert main(["--list", "--section", "4"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines if line.startswith("S")] == [f"S4.{n}" for n in range(1, 17)]
+
+
+def test_the_list_needs_no_device(capsys):
+    assert main(["--list", "--section", "3", "--device", "no_such_device"]) == 0
+
+
+WRONG_OPERATORS = """
+import torch
+library = torch.library.Library("wrong_pair", "DEF")
+library.define("unscale_(Tensor(a!)[] grads, Tensor(b!) found_inf, Tensor inv_scale) -> ()")
+library.define("update_(Tensor(a!) scale, Tensor(b!) tracker, Tensor found_inf, float g, float b, int n) -> ()")
+
+def unscale(grads, found_inf, inv_scale):
+    torch._amp_foreach_non_finite_check_and_unscale_(grads[:1], found_inf, inv_scale)
+
+library.impl("unscale_", unscale, "CPU")
+library.impl("update_", lambda *arguments: torch._amp_update_scale_(*arguments) and None, "CPU")
+"""
+
+
+def test_a_wrong_pair_of_operators_gives_1(capsys, tmp_path, monkeypatch):
+    (tmp_path / "wrong_pair.py").write_text(WRONG_OPERATORS)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main(["--ops", "wrong_pair::unscale_", "wrong_pair::update_", "--import", "wrong_pair"]) == 1
+    assert "S13.4 " in capsys.readouterr().out.split("fail:")[1]
+
+
+def test_random_programs_give_0_or_1_and_a_script(capsys):
+    assert main(["--random", "20", "--seed", "3"]) == 0
+    assert "on cpu, torch " in capsys.readouterr().out
+    assert main(["--random", "300", "--scaler", "wrong_scalers.state:TrackerLostOnLoad"]) == 1
+    assert "# Scaler = torch.amp.GradScaler  # gives what is expected" in capsys.readouterr().out
 
 
 def test_operators_alone_are_held_against_section_13(capsys):

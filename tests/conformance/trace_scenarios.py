@@ -1,4 +1,4 @@
-"""Records what torch's own scaler does in the contract's scenarios, as a text that the C++ class is replayed from.
+"""A recorder for the tests of the C++ class: what torch's own scaler does in the contract's scenarios, as text.
 
 `make contract` writes scenarios.trace; docs/conformance.md describes the format. What cannot be said in C++ (closures,
 private names, odd types) ends the part of the scaler or optimizer that it happened to.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pathlib
 import sys
+from typing import NamedTuple
 
 import torch
 
@@ -23,6 +24,7 @@ ERRORS = {"AssertionError", "RuntimeError", "ValueError", "KeyError", "NotImplem
 # Those that trace.cpp knows.
 DTYPES = {"float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "complex32", "complex64"}
 DTYPES |= {"int8", "int16", "int32", "int64", "uint8", "bool"}
+PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
 READERS = {"get_scale", "get_growth_factor", "get_backoff_factor", "get_growth_interval", "is_enabled", "state_dict"}
 SETTERS = {"set_growth_factor": float, "set_backoff_factor": float, "set_growth_interval": int}
 
@@ -59,9 +61,9 @@ def encode_tensor(tensor):
 
 
 def encode_float(value):
-    if type(value) not in (float, int):
+    if type(value) is not float:  # torch gives an int back as an int
         raise Unsayable(f"a {type(value).__name__} for a float")
-    return float(value).hex()
+    return value.hex()
 
 
 def encode_state(state):
@@ -92,16 +94,34 @@ def encode_value(value):
     raise Unsayable(f"a {type(value).__name__}")
 
 
+class Mark(NamedTuple):
+    """Where the recording stood, to return to."""
+
+    lines: int
+    parameters: int
+    known: dict[tuple[str, int], str]
+    numbers: dict[int, int]
+
+
+class Pending(NamedTuple):
+    """A call that has been written down but not made."""
+
+    mark: Mark
+    line: str
+    involved: list[object]
+
+
 class Recorder:
     """An observer of record.Log: turns calls into lines."""
 
     def __init__(self):
         self.lines: list[str] = []
-        self.ended: dict[int, str] = {}  # id of a scaler or optimizer to why it is not recorded any more
-        self.numbers: dict[int, int] = {}
-        self.kept: list[object] = []
-        self.known: dict[tuple[str, int], str] = {}  # what the replaying side holds, as lines
         self.parameters: list[torch.nn.Parameter] = []
+        self.known: dict[tuple[str, int], str] = {}  # what the replaying side holds, as lines
+        self.numbers: dict[int, int] = {}  # of scalers and optimizers, by id
+        self.ended: dict[int, str] = {}  # id of a scaler or optimizer to why it is not recorded any more
+        self.kept: list[object] = []  # so that ids stay theirs
+        self.pending: list[Pending | None] = []  # calls may nest
         self.calls = 0
 
     # ---- what Log calls ----
@@ -110,41 +130,41 @@ class Recorder:
         self.end([scaler], "calls of it may follow that are not seen")
 
     def before(self, call: Call) -> None:
-        self.pending = None
+        self.pending.append(None)
         involved = [call.scaler, *[arg for arg in call.args if hasattr(arg, "param_groups")]]
         if any(id(item) in self.ended for item in involved):
             self.end(involved, "an earlier call of the other side is not recorded")
             return
-        mark = len(self.lines), dict(self.known), dict(self.numbers), len(self.parameters)
+        mark = Mark(len(self.lines), len(self.parameters), dict(self.known), dict(self.numbers))
         try:
-            self.pending = (mark, self.encode_call(call), involved)
+            self.pending[-1] = Pending(mark, self.encode_call(call), involved)
         except Unsayable as reason:
             self.roll_back(mark)
             self.end(involved, str(reason))
 
     def after(self, call: Call) -> None:
-        if self.pending is None:
+        pending = self.pending.pop()
+        if pending is None:
             return
-        mark, line, involved = self.pending
         try:
             outcome = self.encode_outcome(call)
-            self.lines += [line, outcome]
+            self.lines += [pending.line, outcome]
             self.sync("expect")
             self.expect_scale(call.scaler)
             self.calls += 1
         except Unsayable as reason:
-            self.roll_back(mark)
-            self.end(involved, str(reason))
+            self.roll_back(pending.mark)
+            self.end(pending.involved, str(reason))
 
     def end(self, involved, reason):
         for item in involved:
             self.ended.setdefault(id(item), reason)
             self.kept.append(item)
 
-    def roll_back(self, mark):
-        length, self.known, self.numbers, parameters = mark
-        del self.lines[length:]
-        del self.parameters[parameters:]
+    def roll_back(self, mark: Mark):
+        self.known, self.numbers = mark.known, mark.numbers
+        del self.lines[mark.lines :]
+        del self.parameters[mark.parameters :]
 
     # ---- calls ----
 
@@ -166,7 +186,7 @@ class Recorder:
         if name in READERS and not args:
             return name
         if name in SETTERS and len(args) == 1:
-            if type(args[0]) not in (int, SETTERS[name]):
+            if type(args[0]) is not SETTERS[name]:
                 raise Unsayable(f"{name} with a {type(args[0]).__name__}")
             return f"{name} {args[0] if SETTERS[name] is int else encode_float(args[0])}"
         if name == "scale" and len(args) == 1 and isinstance(args[0], (torch.Tensor, list, tuple)):
@@ -206,7 +226,7 @@ class Recorder:
             fields = (scaler._init_scale, scaler._growth_factor, scaler._backoff_factor)
             if type(scaler._growth_interval) is not int or scaler._scale is not None:
                 raise Unsayable("an odd interval, or a scaler that exists already")
-            options = f"{' '.join(encode_float(field) for field in fields)} {scaler._growth_interval}"
+            options = f"enabled {' '.join(encode_float(field) for field in fields)} {scaler._growth_interval}"
         else:
             options = "disabled"
         number = sum(line.startswith("scaler ") for line in self.lines)
@@ -228,6 +248,8 @@ class Recorder:
     def encode_group(self, group):
         if any(group[key] for key in ("dampening", "weight_decay", "nesterov", "maximize", "fused")):
             raise Unsayable("an option of SGD")
+        if len(group["params"]) > 16:
+            raise Unsayable("too many parameters to write down")
         numbers = [str(self.parameter_number(parameter)) for parameter in group["params"]]
         return f"{float(group['lr']).hex()} {float(group['momentum']).hex()} {len(numbers)} {' '.join(numbers)}"
 
@@ -294,6 +316,7 @@ def generate() -> str:
         python_only = behaviour.private or behaviour.operators or behaviour.only_on
         if not python_only and behaviour.id not in CPP_CLASS_DIFFERENCES:
             lines += record(behaviour)
+    lines.append(f"end {sum(line.startswith('scenario ') for line in lines)}")
     return "\n".join(lines) + "\n"
 
 

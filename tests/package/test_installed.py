@@ -33,13 +33,13 @@ def test_it_trains(report):
     assert "weight [0.0, 0.0] scale 2048.0" in report
 
 
-def test_the_conformance_suite_gives_the_same_table(installed):
+def test_the_conformance_suite_gives_the_same_table(installed, tmp_path):
     """As here, from an empty folder and without the repository."""
     for name in ("ampscaler:GradScaler", "ampscaler:AmpScaler"):
         arguments = ["-m", "ampscaler.conformance", "--scaler", name]
         here = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=True).stdout
         assert "    all  " in here
-        assert run([installed, *arguments], installed.parent) == here
+        assert run([installed, *arguments], tmp_path) == here
 
 
 def test_it_is_the_one_in_the_environment(report, installed):

@@ -1,5 +1,7 @@
 """ampscaler.AmpScaler: the C++ class on Python optimizers, against torch's scaler and by its own promises."""
 
+import warnings
+
 import pytest
 import torch
 
@@ -280,3 +282,19 @@ def test_a_warning_of_torchs_cpp_code_is_a_python_warning(cls):
     finally:
         torch.set_warn_always(False)
     assert scaler.get_scale() == 2.0
+
+
+def test_an_error_while_warnings_are_errors_reaches_python():
+    """The warning is about the gradient of a non-leaf, the error about the float16 gradient."""
+    non_leaf = torch.ones(2, requires_grad=True) * 2.0
+    half = torch.nn.Parameter(torch.ones(2, dtype=torch.float16))
+    half.grad = torch.ones_like(half)
+    scaler, optimizer, _ = make()
+    optimizer.param_groups[0]["params"] = [non_leaf, half]
+    torch.set_warn_always(True)
+    try:
+        with warnings.catch_warnings(), pytest.raises(ValueError, match="Attempting to unscale FP16 gradients."):
+            warnings.simplefilter("error")
+            scaler.unscale_(optimizer)
+    finally:
+        torch.set_warn_always(False)

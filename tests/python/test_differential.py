@@ -151,4 +151,4 @@ def test_without_hypothesis_the_command_says_what_to_install():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "--random needs Hypothesis: pip install hypothesis" in done.stderr
+    assert "random programs need the package hypothesis: pip install 'ampscaler[conformance]'" in done.stderr

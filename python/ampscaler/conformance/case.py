@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from ampscaler.conformance.record import Log, Observer, Recorded
+from ampscaler.conformance.record import Log, Observer, Recorded, unwrapped
 from ampscaler.conformance.subject import OperatorPair, Subject
-from ampscaler.conformance.values import canonical, show, without_addresses
+from ampscaler.conformance.values import canonical, show, step_value, without_addresses
 
 
 class Difference(Exception):
@@ -77,13 +77,13 @@ class Case:
 
     def raw(self, scaler: Any) -> Any:
         """The scaler itself, for pickle, copies, isinstance and identity. What is done with it is not recorded."""
-        scaler = _unwrapped(scaler)
+        scaler = unwrapped(scaler)
         self.log.release(scaler)
         return scaler
 
     def returned(self, result: Any) -> Any:
         """What the optimizer's step returned: `result`, or its `value` for scalers whose step returns a report."""
-        return result.value if hasattr(result, "outcome") and hasattr(result, "value") else result
+        return step_value(result)
 
     # ---- tensors, parameters, optimizers ----
 
@@ -139,12 +139,12 @@ class Case:
 
     def equal(self, got: Any, expected: Any, what: str = "result") -> None:
         """Equal to the bit, type, dtype, shape and device included."""
-        if canonical(_unwrapped(got)) != canonical(_unwrapped(expected)):
+        if canonical(unwrapped(got)) != canonical(unwrapped(expected)):
             raise Difference(what, self.log.show(expected), self.log.show(got))
 
     def same(self, got: Any, expected: Any, what: str = "result") -> None:
         """The same object."""
-        if _unwrapped(got) is not _unwrapped(expected):
+        if unwrapped(got) is not unwrapped(expected):
             raise Difference(what, f"the same object, {self.log.show(expected)}", f"another, {self.log.show(got)}")
 
     def true(self, condition: Any, what: str) -> None:
@@ -182,10 +182,6 @@ class Case:
         return value
 
 
-def _unwrapped(value: Any) -> Any:
-    return value._recorded if isinstance(value, Recorded) else value
-
-
 def _fits(message: str, text: str | re.Pattern[str] | None) -> bool:
     if isinstance(text, re.Pattern):
         return text.search(message) is not None
@@ -203,7 +199,9 @@ def _show_gradients(optimizer: Any) -> str:
 @contextlib.contextmanager
 def isolated() -> Iterator[None]:
     """Restores torch's global settings that a behaviour may change; fixes the seed; keeps warnings off the screen."""
-    dtype, deterministic = torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled()
+    dtype = torch.get_default_dtype()
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    deterministic_warns = torch.is_deterministic_algorithms_warn_only_enabled()
     warn_always, grad_mode = torch.is_warn_always_enabled(), torch.is_grad_enabled()
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         warnings.simplefilter("ignore")
@@ -214,6 +212,6 @@ def isolated() -> Iterator[None]:
         finally:
             torch.set_default_dtype(dtype)
             if torch.are_deterministic_algorithms_enabled() != deterministic:  # the setter loads the compiler
-                torch.use_deterministic_algorithms(deterministic)
+                torch.use_deterministic_algorithms(deterministic, warn_only=deterministic_warns)
             torch.set_warn_always(warn_always)
             torch.set_grad_enabled(grad_mode)

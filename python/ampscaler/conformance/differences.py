@@ -22,7 +22,7 @@ CPP_CLASS_DIFFERENCES: dict[str, str] = {
     "S5.18": "the call comes from C++, so of a gradient's overrides only __torch_function__ is not asked",
     "S6.6": "a step refused because there was no gradient leaves no trace; torch's optimizer stays UNSCALED",
     "S7.5": "cpu:0 and torch.device are understood as devices, so a new scale given as a tensor is accepted there too",
-    "S7.15": "set_growth_interval refuses what is no integer at once; torch's next update fails",
+    "S7.15": "an interval is an integer in C++, so set_growth_interval refuses what torch's next update refuses",
     "S8.1": "get_scale() is a float from the start; torch returns the very object that was given",
     "S8.3": "the setters validate; torch takes anything",
     "S8.4": "a disabled scaler keeps its numbers, so its getters work; torch's raise AttributeError",

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import torch
+
 from ampscaler.conformance.values import show, without_addresses
 
 
@@ -19,20 +21,28 @@ class Call:
     kwargs: dict[str, Any]
     value: Any = None
     error: Exception | None = None
+    version: int | None = None  # of a tensor that was returned
 
 
 class Observer(Protocol):
-    """Sees every call before and after it happens; the trace recorder is one."""
+    """Sees every call before and after it happens; the recorder of scenarios for C++ is one."""
 
     def released(self, scaler: Any) -> None:
-        """From now on calls may happen that are not seen."""
+        """From now on calls of the scaler may happen that are not seen."""
 
-    def before(self, call: Call) -> None: ...
-    def after(self, call: Call) -> None: ...
+    def before(self, call: Call) -> None:
+        """The call is about to be made."""
+
+    def after(self, call: Call) -> None:
+        """The call has its value or its error."""
 
 
 class Log:
-    """The calls of one behaviour, in order, and the names that its objects have in a report."""
+    """The calls of one behaviour, in order, and the names that its objects have in a report.
+
+    Values are turned into text when the report is written, not before: reading a tensor at the time of the call would
+    show in behaviours that count operators or host reads.
+    """
 
     def __init__(self, observer: Observer | None = None) -> None:
         self.calls: list[Call] = []
@@ -42,7 +52,9 @@ class Log:
         self._kept: list[Any] = []
 
     def name(self, value: Any, kind: str) -> str:
-        """Gives an object a name such as optimizer1; keeps the object, so that its id stays its own."""
+        """The object's name, such as optimizer1, a new one if it has none. Keeps the object: its id stays its own."""
+        if id(value) in self._names:
+            return self._names[id(value)]
         taken = sum(name.startswith(kind) for name in self._names.values())
         self._names[id(value)] = f"{kind}{taken + 1}"
         self._kept.append(value)
@@ -58,10 +70,8 @@ class Log:
         if id(value) in self._names:
             return self._names[id(value)]
         if isinstance(value, Recorded):
-            return self.show(value._recorded)
-        if type(value) in (list, tuple) and any(id(item) in self._names for item in value):
-            return "[" + ", ".join(self.show(item) for item in value) + "]"
-        return show(value)
+            return self.show(unwrapped(value))
+        return show(value, self.show)
 
     def release(self, scaler: Any) -> None:
         """The scaler itself is handed out: tells the observer that it may miss calls."""
@@ -75,6 +85,7 @@ class Log:
             self.observer.before(call)
         try:
             call.value = function(*call.args, **call.kwargs)
+            call.version = version_of(call.value)
         except Exception as error:
             call.error = error
             raise
@@ -98,12 +109,16 @@ class Log:
         arguments += [f"{key}={self.show(value)}" for key, value in call.kwargs.items()]
         text = f"{target}.{call.name}({', '.join(arguments)})"
         if call.error is not None:
-            return f"{text}  raises {type(call.error).__name__}: {without_addresses(str(call.error)).splitlines()[:1]}"
-        return text if call.value is None else f"{text}  -> {self.show(call.value)}"
+            message = without_addresses(str(call.error)).partition("\n")[0]
+            return f"{text}  raises {type(call.error).__name__}: {message}"
+        if call.value is None:
+            return text
+        changed = " (changed in place since)" if version_of(call.value) != call.version else ""
+        return f"{text}  -> {self.show(call.value)}{changed}"
 
 
 class Recorded:
-    """Stands before a scaler: attributes, assignments and calls reach the scaler itself; calls are recorded.
+    """Stands before a scaler: all reaches the scaler itself; calls of methods and assignments are recorded.
 
     `Case.raw` gives the scaler for what needs the object itself: pickle, isinstance, identity.
     """
@@ -128,3 +143,13 @@ class Recorded:
 
     def __delattr__(self, name: str) -> None:
         delattr(self._recorded, name)
+
+
+def unwrapped(value: Any) -> Any:
+    """The scaler itself, if that is what is recorded; else the value."""
+    return value._recorded if isinstance(value, Recorded) else value
+
+
+def version_of(value: Any) -> int | None:
+    """The version counter of a tensor that has one, without an operator that a dispatch mode would see."""
+    return value._version if type(value) is torch.Tensor and not value.is_inference() else None

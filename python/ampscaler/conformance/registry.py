@@ -45,7 +45,8 @@ class Behaviour:
 
     `private`: about the names with an underscore that subclasses of torch.amp.GradScaler share.
     `operators`: needs no scaler; also run when only a pair of operators is under test.
-    `proven_on`: device types for which the sentence is known to hold; elsewhere a difference is reported, not failed.
+    `proven_on`: device types for which the sentence is known to hold, None for all; elsewhere a difference is
+    reported, not failed.
     `only_on`: the device type that the sentence is about, if it is about one.
     """
 

@@ -26,9 +26,10 @@ def table(results: Sequence[Result]) -> str:
     lines.append(_row("    all", _counts(results), width))
     for status in (DIFFERENT, NOT_APPLICABLE, FOUND, FAIL):
         listed = [result for result in results if result.status == status]
-        lines += [f"\n{status}:"] * bool(listed)
+        if listed:
+            lines.append(f"\n{status}:")
         lines += [f"  {r.behaviour.id:7}{r.behaviour.sentence}\n         {r.detail}" for r in listed]
-    failures = [result for result in results if result.status in (FAIL, FOUND)]
+    failures = [result for status in (FAIL, FOUND) for result in results if result.status == status]
     return "\n".join(lines + [f"\nfirst difference, {in_full(result)}" for result in failures[:1]])
 
 

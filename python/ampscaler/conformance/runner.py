@@ -56,8 +56,8 @@ def _run_one(behaviour: Behaviour, subject: Subject, device: torch.device, diffe
         return Result(behaviour, NOT_APPLICABLE, str(error))
     except Difference as error:
         failure = Result(behaviour, FAIL, str(error), tuple(case.log.lines()))
-    except Exception as error:
-        failure = Result(behaviour, FAIL, _unexpected(error), tuple(case.log.lines()))
+    except (Exception, SystemExit) as error:  # a scaler that ends the program would end the report
+        failure = Result(behaviour, FAIL, _unexpected(error, behaviour), tuple(case.log.lines()))
     else:
         if behaviour.id in differences:
             stale = f"listed as different ({differences[behaviour.id]}), but it behaves as torch"
@@ -80,8 +80,7 @@ def _not_applicable(behaviour: Behaviour, subject: Subject, device: torch.device
     return ""
 
 
-def _unexpected(error: Exception) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    frames = traceback.StackSummary([frame for frame in frames if "/conformance/contract/" in frame.filename])
-    where = f" at: {frames[-1].line}" if frames else ""
-    return f"unexpected {type(error).__name__}: {error}{where}"
+def _unexpected(error: BaseException, behaviour: Behaviour) -> str:
+    source = behaviour.check.__code__.co_filename
+    lines = [frame.line for frame in traceback.extract_tb(error.__traceback__) if frame.filename == source]
+    return f"unexpected {type(error).__name__}: {error}" + (f" at: {lines[-1]}" if lines else "")

@@ -48,6 +48,14 @@ class Subject:
         return hasattr(self.scaler_class, "_unscale_grads_") and hasattr(self.scaler_class, "_maybe_opt_step")
 
 
+def import_module(name: str) -> Any:
+    """The module; UnknownSubject if importing it fails, for whatever reason."""
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        raise UnknownSubject(f"module '{name}': {type(error).__name__}: {error}") from error
+
+
 def find_operators(unscale: str, update: str) -> OperatorPair:
     """The operators with these qualified names, such as "aten::_amp_update_scale_". Raises UnknownSubject."""
     return OperatorPair((unscale, update), _find_operator(unscale), _find_operator(update))
@@ -67,16 +75,16 @@ def _find_operator(name: str) -> Any:
 
 def find_subject(name: str, operators: tuple[str, str] | None = None) -> Subject:
     """The scaler class `module:Class`, with its operators: given, or our own for our classes, or torch's."""
-    module_name, separator, class_name = name.partition(":")
-    if not separator or not class_name:
+    module_name, _, class_name = name.partition(":")
+    if not module_name or not class_name:
         raise UnknownSubject(f"scaler '{name}': expected module:Class, such as {DROP_IN}")
+    found: Any = import_module(module_name)
     try:
-        found: Any = importlib.import_module(module_name)
         for part in class_name.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
+    except AttributeError as error:
         raise UnknownSubject(f"scaler '{name}': {error}") from error
-    if not callable(found):
+    if not isinstance(found, type):
         raise UnknownSubject(f"scaler '{name}': expected a class, got {type(found).__name__}")
     default = AMPSCALER if name in (DROP_IN, CPP_CLASS) else ATEN
     return Subject(name, found, find_operators(*(operators or default)))

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 
 def bits(tensor: torch.Tensor) -> bytes:
-    """The elements in logical order, as bytes. A NaN's payload does not count: torch's own loops differ in it."""
-    values = tensor.detach().resolve_conj().resolve_neg()
+    """The elements in logical order, as bytes.
+
+    The payload of a NaN does not count, since torch's own vector and scalar loops differ in it; of float8 and complex
+    numbers, which no loop of ours computes, it does.
+    """
+    values = tensor.detach().resolve_conj().resolve_neg().cpu()
     if values.is_floating_point() and values.element_size() > 1:
-        values = torch.where(values.isnan(), torch.full((), torch.nan, dtype=values.dtype), values.cpu())
-    return bytes(values.cpu().contiguous().flatten().view(torch.uint8).tolist())
+        values = torch.where(values.isnan(), torch.full((), torch.nan, dtype=values.dtype), values)
+    return bytes(values.contiguous().flatten().view(torch.uint8).tolist())
 
 
 def canonical(value: Any) -> Any:
@@ -40,16 +45,21 @@ def _canonical_tensor(tensor: torch.Tensor) -> Any:
     return (*head, bits(tensor))
 
 
-def show(value: Any) -> str:
-    """One line for a report."""
+def show(value: Any, show_item: Callable[[Any], str] | None = None) -> str:
+    """One line for a report. `show_item` shows what is inside containers; show itself by default."""
+    inside = show_item or show
     if isinstance(value, torch.Tensor):
         return _show_tensor(value)
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{show(key)}: {show(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        inner = ", ".join(show(item) for item in value)
-        return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' * (len(value) == 1)})"
-    return without_addresses(str(value) if isinstance(value, type) else repr(value))[:200]
+        return "{" + ", ".join(f"{inside(key)}: {inside(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return f"[{', '.join(inside(item) for item in value)}]"
+    if isinstance(value, tuple):
+        return f"({', '.join(inside(item) for item in value)}{',' * (len(value) == 1)})"
+    try:
+        return without_addresses(str(value) if isinstance(value, type) else repr(value))[:200]
+    except Exception as error:
+        return f"<{type(value).__name__} whose repr raises {type(error).__name__}>"
 
 
 def _show_tensor(tensor: torch.Tensor) -> str:
@@ -62,6 +72,11 @@ def _show_tensor(tensor: torch.Tensor) -> str:
     text = f"tensor({data}" if data is not None else re.sub(r"\s+", " ", repr(detached))[:100].removesuffix(")")
     device = "" if tensor.device.type == "cpu" else f", device='{tensor.device}'"
     return f"{text}, dtype={str(tensor.dtype).removeprefix('torch.')}{device})"
+
+
+def step_value(result: Any) -> Any:
+    """What the optimizer's step returned: `result`, or its `value` for scalers whose step returns a report."""
+    return result.value if hasattr(result, "outcome") and hasattr(result, "value") else result
 
 
 def without_addresses(text: str) -> str:

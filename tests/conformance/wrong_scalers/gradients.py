@@ -155,3 +155,64 @@ class SharedGradientsOnce(OwnLoop):
             for dtype, grads in by_dtype.items():
                 by_dtype[dtype] = list({id(grad): grad for grad in grads}.values())
         return groups
+
+
+class LargeGradientsUnchecked(OwnLoop):
+    """Looks for inf and NaN in the first 65536 elements of each gradient only."""
+
+    sections: ClassVar[tuple[int, ...]] = (5, 13)
+
+    def _unscale_group(self, grads: list[torch.Tensor], found_inf: torch.Tensor, inv_scale: torch.Tensor) -> None:
+        for grad in grads:
+            large = grad.dim() == 1 and grad.numel() > 65536
+            _unscale([grad[:65536] if large else grad], found_inf, inv_scale)
+            _unscale([grad[65536:]] if large else [], torch.zeros_like(found_inf), inv_scale)
+
+
+class ManyGradientsDropped(OwnLoop):
+    """Takes the first 64 gradients of each group and neither checks nor unscales the ones after them."""
+
+    sections: ClassVar[tuple[int, ...]] = (5,)
+
+    def _unscale_group(self, grads: list[torch.Tensor], found_inf: torch.Tensor, inv_scale: torch.Tensor) -> None:
+        _unscale(grads[:64], found_inf, inv_scale)
+
+
+class LastPartialChunkDropped(OwnLoop):
+    """Takes 50 gradients at a time and forgets the up to 49 that are left at the end."""
+
+    sections: ClassVar[tuple[int, ...]] = (5,)
+
+    def _unscale_group(self, grads: list[torch.Tensor], found_inf: torch.Tensor, inv_scale: torch.Tensor) -> None:
+        if len(grads) < 50:
+            return _unscale(grads, found_inf, inv_scale)
+        for start in range(0, len(grads) - 49, 50):
+            _unscale(grads[start : start + 50], found_inf, inv_scale)
+
+
+class FrozenParametersSkipped(OwnLoop):
+    """Passes over the gradients of parameters that do not require one."""
+
+    sections: ClassVar[tuple[int, ...]] = (5,)
+
+    def _has_gradient(self, param: torch.Tensor) -> bool:
+        return super()._has_gradient(param) and param.requires_grad
+
+
+class Fp16OfTheParameter(OwnLoop):
+    """Refuses the gradients of float16 parameters, where float16 gradients should be refused."""
+
+    sections: ClassVar[tuple[int, ...]] = (5,)
+
+    def _is_half(self, param: torch.Tensor) -> bool:
+        return param.dtype == torch.float16
+
+
+class SparseSumsUnchecked(OwnLoop):
+    """Checks a sparse float16 gradient before the values of duplicate indices are added, which may overflow."""
+
+    sections: ClassVar[tuple[int, ...]] = (5, 11)
+
+    def _values(self, param: Any) -> torch.Tensor:
+        values: torch.Tensor = param.grad._values() if param.grad.is_sparse else param.grad
+        return values

@@ -18,19 +18,32 @@ class OwnLoop(torch.amp.GradScaler):
         """Checks and unscales gradients of one device and dtype."""
         torch._amp_foreach_non_finite_check_and_unscale_(grads, found_inf, inv_scale)
 
+    def _has_gradient(self, param: torch.Tensor) -> bool:
+        return param.grad is not None
+
+    def _is_half(self, param: Any) -> bool:
+        half: bool = param.grad.dtype == torch.float16
+        return half
+
+    def _values(self, param: Any) -> torch.Tensor:
+        """What is checked and unscaled of a parameter's gradient."""
+        if not param.grad.is_sparse:
+            return param.grad  # type: ignore[no-any-return]
+        if param.grad.dtype is torch.float16:
+            param.grad = param.grad.coalesce()
+        return param.grad._values()  # type: ignore[no-any-return]
+
     def _collect(self, optimizer: Any, allow_fp16: bool) -> Groups:
         groups: Groups = defaultdict(lambda: defaultdict(list))
         for group in optimizer.param_groups:
             for param in group["params"]:
                 if not isinstance(param, torch.Tensor):
                     raise AssertionError(f"expected param to be torch.Tensor, got {type(param).__name__}")
-                if param.grad is None:
+                if not self._has_gradient(param):
                     continue
-                if not allow_fp16 and param.grad.dtype == torch.float16:
+                if not allow_fp16 and self._is_half(param):
                     raise ValueError("Attempting to unscale FP16 gradients.")
-                if param.grad.is_sparse and param.grad.dtype is torch.float16:
-                    param.grad = param.grad.coalesce()
-                grad = param.grad._values() if param.grad.is_sparse else param.grad
+                grad = self._values(param)
                 groups[grad.device][grad.dtype].append(grad)
         return groups
 

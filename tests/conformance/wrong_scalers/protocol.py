@@ -221,3 +221,135 @@ class CleansUpAfterAFusedStepThatRaises(ampscaler.GradScaler):
             for name in ("grad_scale", "found_inf"):
                 getattr(optimizer, "__dict__", {}).pop(name, None)
             raise
+
+
+class ParameterRenamed(ampscaler.GradScaler):
+    """Calls the parameter of scale() loss, so that scale(outputs=...) fails."""
+
+    sections: ClassVar[tuple[int, ...]] = (1,)
+
+    def scale(self, loss: Any) -> Any:  # type: ignore[override]
+        return super().scale(loss)
+
+
+class ContainersShareTheScale(ampscaler.GradScaler):
+    """Multiplies the items of lists and tuples by the scale itself, so that a backward after an update fails."""
+
+    sections: ClassVar[tuple[int, ...]] = (4, 16)
+
+    def scale(self, outputs: Any) -> Any:
+        if self._enabled and type(outputs) in (list, tuple):
+            return type(outputs)(self.scale(item) for item in outputs)
+        return super().scale(outputs)
+
+
+class ConsumesIterables(ampscaler.GradScaler):
+    """Makes a list of any iterable, where generators and the like should be consumed by the caller."""
+
+    sections: ClassVar[tuple[int, ...]] = (4, 16)
+
+    def scale(self, outputs: Any) -> Any:
+        scaled = super().scale(outputs)
+        return list(scaled) if isinstance(scaled, map) else scaled
+
+
+class RoundsTheScale(ampscaler.GradScaler):
+    """Rounds the scale to the dtype of a half or bfloat16 loss before it multiplies."""
+
+    sections: ClassVar[tuple[int, ...]] = (4,)
+
+    def scale(self, outputs: Any) -> Any:
+        scaled = super().scale(outputs)
+        halves = (torch.float16, torch.bfloat16)
+        if self._enabled and isinstance(outputs, torch.Tensor) and outputs.dtype in halves and outputs.dim() > 0:
+            return outputs * self._scale.to(outputs)  # type: ignore[union-attr]
+        return scaled
+
+
+class UnscaleWaitsForTheDevice(ampscaler.GradScaler):
+    """Reads the flags on the host in unscale_(), which makes the host wait before the step."""
+
+    sections: ClassVar[tuple[int, ...]] = (5,)
+
+    def unscale_(self, optimizer: Any) -> None:
+        super().unscale_(optimizer)
+        if self._enabled:
+            flags = self._per_optimizer_states[id(optimizer)]["found_inf_per_device"].values()
+            any(flag.item() for flag in flags if flag.device.type != "meta")
+
+
+class StageByNumber(ampscaler.GradScaler):
+    """Takes the number 2 for the stage STEPPED, where only the member of OptState counts."""
+
+    sections: ClassVar[tuple[int, ...]] = (6, 12)
+
+    def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._enabled and _stage(self, optimizer) == OptState.STEPPED.value:
+            raise RuntimeError("step() has already been called since the last update().")
+        return super().step(optimizer, *args, **kwargs)
+
+
+class ChecksByAssert(ampscaler.GradScaler):
+    """Checks by assert statements that scale() was called, so that python -O drops the checks."""
+
+    sections: ClassVar[tuple[int, ...]] = (14, 15)
+
+    def _check_scale_growth_tracker(self, funcname: str) -> tuple[torch.Tensor, torch.Tensor]:
+        if __debug__:
+            return super()._check_scale_growth_tracker(funcname)
+        return self._scale, self._growth_tracker  # type: ignore[return-value]
+
+
+class ForwardsOneArgument(ampscaler.GradScaler):
+    """Hands the optimizer's step the first argument only of those that step() is given by position."""
+
+    sections: ClassVar[tuple[int, ...]] = (6, 11)
+
+    def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        return super().step(optimizer, *args[:1], **kwargs)
+
+
+class StepsUnderNoGrad(ampscaler.GradScaler):
+    """Steps optimizers under no_grad, where the caller's grad mode should hold."""
+
+    sections: ClassVar[tuple[int, ...]] = (6, 11)
+
+    def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        with torch.no_grad():
+            return super().step(optimizer, *args, **kwargs)
+
+
+class CountsSkipsOnTheOptimizer(ampscaler.GradScaler):
+    """Calls the optimizer stepped where it was skipped, by the count that older schedulers go by."""
+
+    sections: ClassVar[tuple[int, ...]] = (6,)
+
+    def _maybe_opt_step(self, optimizer: Any, optimizer_state: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        if any(flag.item() for flag in optimizer_state["found_inf_per_device"].values()):
+            optimizer._step_count = getattr(optimizer, "_step_count", 0) + 1
+        return super()._maybe_opt_step(optimizer, optimizer_state, *args, **kwargs)
+
+
+class GradScaleFromTheReciprocal(ampscaler.GradScaler):
+    """Hands fused optimizers the reciprocal of the rounded reciprocal, which is not the scale to the last bit."""
+
+    sections: ClassVar[tuple[int, ...]] = (11,)
+
+    def _get_scale_async(self) -> torch.Tensor | None:
+        scale = super()._get_scale_async()
+        return None if scale is None else scale.reciprocal().reciprocal()
+
+    def get_scale(self) -> float:
+        scale = self._scale if self._enabled else None
+        return super().get_scale() if scale is None else scale.item()
+
+
+class ManyOutputsRefused(ampscaler.GradScaler):
+    """Has room for 64 outputs in a list or tuple."""
+
+    sections: ClassVar[tuple[int, ...]] = (4,)
+
+    def scale(self, outputs: Any) -> Any:
+        if self._enabled and isinstance(outputs, (list, tuple)) and len(outputs) > 64:
+            raise ValueError("expected at most 64 outputs")
+        return super().scale(outputs)

@@ -43,6 +43,15 @@ class EagerInitialisation(ampscaler.GradScaler):
             self._lazy_init_scale_growth_tracker(torch.device("cpu"))
 
 
+class ScaleOnTheConstructorsDevice(ampscaler.GradScaler):
+    """Makes the scale on the device that the constructor was given, where the first loss should decide."""
+
+    sections: ClassVar[tuple[int, ...]] = (3,)
+
+    def _lazy_init_scale_growth_tracker(self, dev: Any) -> None:
+        super()._lazy_init_scale_growth_tracker(torch.device("cpu") if self._device == "cpu" else dev)
+
+
 class ScaleOfTheDefaultDtype(ampscaler.GradScaler):
     """Makes the scale in torch's default dtype, where it should be float32 always."""
 
@@ -73,6 +82,15 @@ class ScaleCachedOnTheHost(ampscaler.GradScaler):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         super().load_state_dict(state_dict)
         self.__dict__.pop("_cached", None)
+
+
+class ScaleAlwaysAFloat(ampscaler.GradScaler):
+    """Gives a float for the scale also before the first scale(), where it should be what was given."""
+
+    sections: ClassVar[tuple[int, ...]] = (8, 9)
+
+    def get_scale(self) -> float:
+        return float(super().get_scale())
 
 
 class KeysRenamed(ampscaler.GradScaler):
@@ -162,3 +180,24 @@ class PicklesTheTensors(ampscaler.GradScaler):
         if self._enabled:
             state["_scale"], state["_growth_tracker"] = self._scale, self._growth_tracker
         return state
+
+
+class FactorsAreFloats(ampscaler.GradScaler):
+    """Makes floats of the factors that the constructor is given, where they should be kept as they are."""
+
+    sections: ClassVar[tuple[int, ...]] = (2,)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self._enabled:
+            self._growth_factor, self._backoff_factor = float(self._growth_factor), float(self._backoff_factor)
+
+
+class ReadsTheScaleItself(ampscaler.GradScaler):
+    """Reads _scale in get_scale(), so that an override of _get_scale_async is not called."""
+
+    sections: ClassVar[tuple[int, ...]] = (8, 12)
+
+    def get_scale(self) -> float:
+        scale = self._scale if self._enabled else None
+        return super().get_scale() if scale is None else scale.item()

@@ -143,3 +143,42 @@ class KeepsTheGivenTensor(ampscaler.GradScaler):
         super().update(new_scale)
         if isinstance(new_scale, torch.Tensor) and new_scale.dtype is torch.float32 and _live(self):
             self._scale = new_scale
+
+
+class FactorsRounded(ampscaler.GradScaler):
+    """Rounds the factors to float32 before it multiplies by them, where only the product should be rounded."""
+
+    sections: ClassVar[tuple[int, ...]] = (13,)
+
+    def update(self, new_scale: Any = None) -> None:
+        if not _live(self) or type(self._growth_factor) is not float or type(self._backoff_factor) is not float:
+            return super().update(new_scale)
+        given = [self._growth_factor, self._backoff_factor]
+        self._growth_factor, self._backoff_factor = torch.tensor(given, dtype=torch.float32).tolist()
+        try:
+            super().update(new_scale)
+        finally:
+            self._growth_factor, self._backoff_factor = given
+
+
+class FirstThreeOptimizersDecide(ampscaler.GradScaler):
+    """Forgets the overflow of any optimizer after the third."""
+
+    sections: ClassVar[tuple[int, ...]] = (7,)
+
+    def update(self, new_scale: Any = None) -> None:
+        if new_scale is None and _live(self):
+            for state in list(self._per_optimizer_states.values())[3:]:
+                state["found_inf_per_device"] = {}
+        super().update(new_scale)
+
+
+class NewScaleIsTheStartScale(ampscaler.GradScaler):
+    """Keeps a new scale as the start scale too, where the constructor's should stay."""
+
+    sections: ClassVar[tuple[int, ...]] = (7,)
+
+    def update(self, new_scale: Any = None) -> None:
+        super().update(new_scale)
+        if isinstance(new_scale, float) and _live(self):
+            self._init_scale = new_scale

@@ -51,13 +51,13 @@ class Replay {
       const bool is_outcome = verb == "returns" || verb == "raises" || verb == "expect";
       if (!is_outcome) check_state();
       if (verb == "call") call_ = line;
-      run(verb, line, words);
+      follow(verb, line, words);
     }
     check_state();
   }
 
  private:
-  void run(const std::string& verb, const std::string& line, Words& words) {
+  void follow(const std::string& verb, const std::string& line, Words& words) {
     if (verb == "scaler") return make_scaler(words);
     if (verb == "optimizer") return make_optimizer(words);
     if (verb == "set") return set(words);
@@ -88,12 +88,9 @@ class Replay {
   void make_scaler(Words& words) {
     const std::int64_t number = words.integer();
     AmpScalerOptions options(at::kCPU);
-    const std::string first = words.word();
-    if (first == "disabled") {
-      options.enabled(false);
-    } else {
-      options.init_scale(std::strtod(first.c_str(), nullptr));
-      options.growth_factor(words.real()).backoff_factor(words.real());
+    options.enabled(words.word() == "enabled");
+    if (options.enabled()) {
+      options.init_scale(words.real()).growth_factor(words.real()).backoff_factor(words.real());
       options.growth_interval(words.integer());
     }
     scalers_.emplace(number, AmpScaler(options));
@@ -154,18 +151,16 @@ class Replay {
 
   std::string call(Words& words) {
     AmpScaler& scaler = scalers_.at(words.integer());
-    const std::string name = words.word();
-    if (name == "unscale_") return scaler.unscale_(optimizers_.at(words.integer())), "none";
-    if (name == "step") return scaler.step(optimizers_.at(words.integer())), "none";
-    if (name == "step_closure") {
-      return scaler.step(optimizers_.at(words.integer()), [] { return at::Tensor(); }), "none";
+    const std::string method = words.word();
+    if (method == "scale") return scale(scaler, words);
+    if (method.rfind("get_", 0) == 0 || method == "is_enabled" || method == "state_dict") {
+      return read(scaler, method);
     }
-    if (name == "scale") return call_scale(scaler, words);
-    if (name == "update") return call_update(scaler, words), "none";
-    return call_accessor(scaler, name, words);
+    change(scaler, method, words);
+    return "none";
   }
 
-  static std::string call_scale(AmpScaler& scaler, Words& words) {
+  static std::string scale(AmpScaler& scaler, Words& words) {
     if (words.word() == "tensor") return "tensor " + write_tensor(scaler.scale(words.tensor()));
     const std::vector<at::Tensor> scaled = scaler.scale(words.tensors());
     std::string text = "tensors " + std::to_string(scaled.size());
@@ -173,25 +168,37 @@ class Replay {
     return text;
   }
 
-  static void call_update(AmpScaler& scaler, Words& words) {
+  static std::string read(const AmpScaler& scaler, const std::string& method) {
+    if (method == "get_scale") return "float " + write_real(scaler.get_scale());
+    if (method == "get_growth_factor") return "float " + write_real(scaler.get_growth_factor());
+    if (method == "get_backoff_factor") return "float " + write_real(scaler.get_backoff_factor());
+    if (method == "is_enabled") return scaler.is_enabled() ? "bool 1" : "bool 0";
+    if (method == "state_dict") return write_state(scaler.state_dict());
+    TORCH_CHECK(method == "get_growth_interval", "trace: unknown method ", method);
+    return "int " + std::to_string(scaler.get_growth_interval());
+  }
+
+  void change(AmpScaler& scaler, const std::string& method, Words& words) {
+    if (method == "unscale_") return scaler.unscale_(optimizers_.at(words.integer()));
+    if (method == "update") return update(scaler, words);
+    if (method == "set_growth_factor") return scaler.set_growth_factor(words.real());
+    if (method == "set_backoff_factor") return scaler.set_backoff_factor(words.real());
+    if (method == "set_growth_interval") return scaler.set_growth_interval(words.integer());
+    if (method == "load_state_dict") return scaler.load_state_dict(words.state());
+    TORCH_CHECK(method == "step" || method == "step_closure", "trace: unknown method ", method);
+    torch::optim::SGD& optimizer = optimizers_.at(words.integer());
+    if (method == "step") {
+      scaler.step(optimizer);
+    } else {
+      scaler.step(optimizer, [] { return at::Tensor(); });
+    }
+  }
+
+  static void update(AmpScaler& scaler, Words& words) {
     const std::string kind = words.word();
     if (kind == "none") return scaler.update();
     if (kind == "float") return scaler.update(words.real());
     scaler.update(words.tensor());
-  }
-
-  static std::string call_accessor(AmpScaler& scaler, const std::string& name, Words& words) {
-    if (name == "get_scale") return "float " + write_real(scaler.get_scale());
-    if (name == "get_growth_factor") return "float " + write_real(scaler.get_growth_factor());
-    if (name == "get_backoff_factor") return "float " + write_real(scaler.get_backoff_factor());
-    if (name == "get_growth_interval") return "int " + std::to_string(scaler.get_growth_interval());
-    if (name == "is_enabled") return scaler.is_enabled() ? "bool 1" : "bool 0";
-    if (name == "state_dict") return write_state(scaler.state_dict());
-    if (name == "set_growth_factor") return scaler.set_growth_factor(words.real()), "none";
-    if (name == "set_backoff_factor") return scaler.set_backoff_factor(words.real()), "none";
-    if (name == "set_growth_interval") return scaler.set_growth_interval(words.integer()), "none";
-    TORCH_CHECK(name == "load_state_dict" && words.word() == "state", "trace: unknown call ", name);
-    return scaler.load_state_dict(words.state()), "none";
   }
 
   std::string gradient_text(std::int64_t number) const {

@@ -4,11 +4,13 @@
 #include "cpp/conformance/trace.h"
 
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <limits>
+#include <system_error>
 #include <utility>
 
 #include <ATen/ops/empty.h>
@@ -50,6 +52,18 @@ const char* name_of(at::ScalarType dtype) {
   TORCH_CHECK(false, "trace: unknown dtype ", dtype);
 }
 
+// The bytes of the elements. NaN goes without its payload, as in values.py.
+std::vector<std::uint8_t> tensor_bytes(const at::Tensor& tensor) {
+  at::Tensor values = tensor.detach().contiguous();
+  if (values.is_floating_point() && values.element_size() > 1) {
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    values = at::where(values.isnan(), at::full({}, nan, values.options()), values).contiguous();
+  }
+  std::vector<std::uint8_t> result(values.nbytes());
+  if (!result.empty()) std::memcpy(result.data(), values.const_data_ptr(), result.size());
+  return result;
+}
+
 }  // namespace
 
 std::vector<Scenario> read_scenarios(const std::string& path) {
@@ -58,6 +72,7 @@ std::vector<Scenario> read_scenarios(const std::string& path) {
   std::vector<Scenario> scenarios;
   for (std::string line; std::getline(file, line);) {
     if (line.rfind('#', 0) == 0) continue;
+    if (line == "end " + std::to_string(scenarios.size())) return scenarios;
     if (line.rfind("scenario ", 0) == 0) {
       Words words(line.substr(9));
       std::string id = words.word();
@@ -67,7 +82,7 @@ std::vector<Scenario> read_scenarios(const std::string& path) {
       scenarios.back().lines.push_back(line);
     }
   }
-  return scenarios;
+  TORCH_CHECK(false, "trace: '", path, "' ends without its last line");
 }
 
 std::string Words::word() {
@@ -76,9 +91,22 @@ std::string Words::word() {
   return result;
 }
 
-std::int64_t Words::integer() { return std::stoll(word()); }
+std::int64_t Words::integer() {
+  const std::string text = word();
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  TORCH_CHECK(error == std::errc() && end == text.data() + text.size(),
+              "trace: expected an integer, got '", text, "'");
+  return value;
+}
 
-double Words::real() { return std::strtod(word().c_str(), nullptr); }
+double Words::real() {
+  const std::string text = word();
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  TORCH_CHECK(*end == '\0', "trace: expected a number, got '", text, "'");
+  return value;
+}
 
 at::Tensor Words::tensor() {
   const at::ScalarType dtype = dtype_of(word());
@@ -90,7 +118,9 @@ at::Tensor Words::tensor() {
   const std::size_t count = digits == "-" ? 0 : digits.size() / 2;
   TORCH_CHECK(count == result.nbytes(), "trace: wrong number of bytes: ", stream_.str());
   for (std::size_t i = 0; i < count; ++i) {
-    bytes[i] = static_cast<std::uint8_t>(std::stoi(digits.substr(2 * i, 2), nullptr, 16));
+    const char* byte = digits.data() + 2 * i;
+    const auto [end, error] = std::from_chars(byte, byte + 2, bytes[i], 16);
+    TORCH_CHECK(error == std::errc() && end == byte + 2, "trace: expected bytes, got ", digits);
   }
   return result;
 }
@@ -102,6 +132,7 @@ std::vector<at::Tensor> Words::tensors() {
 }
 
 c10::impl::GenericDict Words::state() {
+  TORCH_CHECK(word() == "state", "trace: expected a state: ", stream_.str());
   c10::impl::GenericDict result(c10::StringType::get(), c10::AnyType::get());
   for (std::int64_t count = integer(); count > 0; --count) {
     std::string key = word();
@@ -115,17 +146,6 @@ std::string Words::rest() {
   std::string result;
   std::getline(stream_, result);
   return result.empty() ? result : result.substr(1);
-}
-
-std::vector<std::uint8_t> tensor_bytes(const at::Tensor& tensor) {
-  at::Tensor values = tensor.detach().contiguous();
-  if (values.is_floating_point()) {
-    const double nan = std::numeric_limits<double>::quiet_NaN();
-    values = at::where(values.isnan(), at::full({}, nan, values.options()), values).contiguous();
-  }
-  std::vector<std::uint8_t> result(values.nbytes());
-  if (!result.empty()) std::memcpy(result.data(), values.const_data_ptr(), result.size());
-  return result;
 }
 
 std::string write_tensor(const at::Tensor& tensor) {

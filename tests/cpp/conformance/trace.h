@@ -25,7 +25,7 @@ inline void PrintTo(const Scenario& scenario, std::ostream* stream) {
   *stream << scenario.sentence;
 }
 
-/// All scenarios of a file. Throws c10::Error if there is no such file.
+/// All scenarios of a file. Throws c10::Error if there is no such file, or if it is cut off.
 std::vector<Scenario> read_scenarios(const std::string& path);
 
 /// The words of one line. Every reader throws c10::Error when the line says something else.
@@ -40,7 +40,7 @@ class Words {
   at::Tensor tensor();
   /// `<count> <tensor>...`
   std::vector<at::Tensor> tensors();
-  /// `<count> <key> <float|int> <value>...`
+  /// `state <count> <key> <float|int> <value>...`
   c10::impl::GenericDict state();
   /// What is left of the line, without the blank before it.
   std::string rest();
@@ -48,9 +48,6 @@ class Words {
  private:
   std::istringstream stream_;
 };
-
-/// The bytes of the elements, NaN without its payload, as values.py compares them.
-std::vector<std::uint8_t> tensor_bytes(const at::Tensor& tensor);
 
 /// A value as the file writes it, for comparisons of whole lines.
 std::string write_tensor(const at::Tensor& tensor);

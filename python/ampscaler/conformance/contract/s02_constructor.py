@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import collections
-import contextlib
-import importlib.machinery
 import importlib.util
 import inspect
-import sys
-import types
-from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any
-from unittest import mock
 
 import torch
 from torch.amp import grad_scaler as stock
 
 from ampscaler.conformance.case import Case
 from ampscaler.conformance.registry import behaviour
+from ampscaler.conformance.tools import INF, NAN, machine
+from ampscaler.conformance.tools_texts import BACKOFF, DISABLING, GROWTH
 
-NAN = float("nan")
-INF = float("inf")
-GROWTH_TEXT = "The growth factor must be > 1.0."
-BACKOFF_TEXT = "The backoff factor must be < 1.0."
-# Two blanks between the sentences.
-NO_CUDA_TEXT = "torch.cuda.amp.GradScaler is enabled, but CUDA is not available.  Disabling."
 ATTRIBUTES = [
     "_device",
     "_enabled",
@@ -39,29 +30,15 @@ ATTRIBUTES = [
 ]
 
 
-@contextlib.contextmanager
-def machine(*, cuda: bool, xla: bool = False) -> Iterator[None]:
-    """Makes torch, and whatever looks for a module, see a machine with or without CUDA and torch_xla."""
-    module = types.ModuleType("torch_xla")
-    module.__spec__ = importlib.machinery.ModuleSpec("torch_xla", loader=None)
-    modules: dict[str, Any] = sys.modules
-    before = {"torch_xla": modules["torch_xla"]} if "torch_xla" in modules else {}
-    modules["torch_xla"] = module if xla else None  # None: find_spec finds nothing
-    try:
-        with mock.patch.object(torch.cuda, "is_available", lambda: cuda):
-            yield
-    finally:
-        del modules["torch_xla"]
-        modules.update(before)
-
-
 def _numbers(scaler: Any) -> list[Any]:
     factors = [scaler.get_growth_factor(), scaler.get_backoff_factor()]
     return [scaler.get_scale(), *factors, scaler.get_growth_interval(), scaler.is_enabled()]
 
 
 @behaviour(
-    "S2.1", "Six arguments, by position or keyword; the default device is the string 'cuda', the default scale 65536"
+    "S2.1",
+    "The constructor takes device='cuda', init_scale=65536.0, growth_factor=2.0, backoff_factor=0.5, "
+    "growth_interval=2000 and enabled=True, by position in this order or by keyword",
 )
 def six_arguments_in_this_order(case: Case) -> None:
     device = case.device.type
@@ -70,10 +47,16 @@ def six_arguments_in_this_order(case: Case) -> None:
     case.equal(_numbers(by_position), [1024.0, 3.0, 0.25, 7, True], "given by position")
     by_keyword = case.new_scaler(1024.0, growth_factor=3.0, backoff_factor=0.25, growth_interval=7, enabled=True)
     case.equal(_numbers(by_keyword), [1024.0, 3.0, 0.25, 7, True], "given by keyword")
+    integer = case.new_scaler(growth_factor=3)
+    case.true(integer.get_growth_factor() == 3, "a growth factor that is an int is kept by value")
     case.equal(
         case.recorded(case.scaler_class(device, 1024.0, 3.0, 0.25, 7, False)).is_enabled(), False, "is_enabled()"
     )
     case.raises(TypeError, None, case.scaler_class, device, 1024.0, 3.0, 0.25, 7, True, None)
+    with machine(cuda=False):
+        case.equal(
+            case.recorded(case.scaler_class()).is_enabled(), False, "is_enabled() of the default device, no CUDA"
+        )
     if case.private:
         parameters = inspect.signature(case.scaler_class).parameters.values()
         expected = [
@@ -89,7 +72,10 @@ def six_arguments_in_this_order(case: Case) -> None:
         case.equal(list(kinds), [inspect.Parameter.POSITIONAL_OR_KEYWORD], "kinds of the parameters")
 
 
-@behaviour("S2.2", "The device and the switch are kept as the very objects that were given")
+@behaviour(
+    "S2.2",
+    "The constructor keeps device and enabled as the very objects that were given; is_enabled() returns the latter",
+)
 def device_and_switch_are_kept_as_given(case: Case) -> None:
     case.same(case.new_scaler(enabled=True).is_enabled(), True, "is_enabled()")
     case.same(case.new_scaler(enabled=False).is_enabled(), False, "is_enabled()")
@@ -98,18 +84,23 @@ def device_and_switch_are_kept_as_given(case: Case) -> None:
         scaler = case.new_scaler(device=device, enabled=switch)
         case.same(scaler._device, device, "_device")
         case.same(scaler._enabled, switch, "_enabled")
-        case.same(scaler.is_enabled(), switch, "is_enabled()")
-        nothing: list[int] = []
-        case.same(case.new_scaler(enabled=nothing).is_enabled(), nothing, "is_enabled()")
     case.equal(case.new_scaler(enabled="no").is_enabled(), "no", "is_enabled()")
+    switches: list[list[int]] = [[0], []]
+    for switch in switches:
+        case.same(case.new_scaler(enabled=switch).is_enabled(), switch, "is_enabled()")
 
 
-@behaviour("S2.3", "For device 'cuda' with neither CUDA nor a module torch_xla the scaler warns and disables itself")
+@behaviour(
+    "S2.3",
+    "An enabled scaler for device 'cuda' on a machine with neither CUDA nor a module torch_xla gives a UserWarning "
+    "and is disabled",
+)
 def without_cuda_the_scaler_is_disabled(case: Case) -> None:
     with machine(cuda=False):
         case.equal(case.new_scaler(device="cuda").is_enabled(), False, "is_enabled() without CUDA")
-        warning = [(UserWarning, NO_CUDA_TEXT)]
-        scaler = case.warns(warning, case.new_scaler, device="cuda")
+        warning = [(UserWarning, DISABLING)]
+        equal = "".join(("cu", "da"))  # to 'cuda', and another object
+        scaler = case.warns(warning, case.new_scaler, device=equal)
         case.equal(scaler.is_enabled(), False, "is_enabled() without CUDA")
         scaler = case.warns(warning, case.new_scaler, device="cuda", enabled="yes")
         case.equal(scaler.is_enabled(), False, "is_enabled() without CUDA")
@@ -121,7 +112,9 @@ def without_cuda_the_scaler_is_disabled(case: Case) -> None:
 
 
 @behaviour(
-    "S2.4", "A disabled scaler does not warn; only the string 'cuda' is looked at, any other device is taken unchecked"
+    "S2.4",
+    "A scaler with enabled=False does not warn; only a device equal to 'cuda' is looked at, so that 'cuda:0', a "
+    "torch.device, any other string, None and 5 are accepted unchecked and enabled",
 )
 def other_devices_are_not_looked_at(case: Case) -> None:
     with machine(cuda=False):
@@ -135,33 +128,38 @@ def other_devices_are_not_looked_at(case: Case) -> None:
 
 
 @behaviour(
-    "S2.5", "The growth factor must be > 1, then the backoff factor < 1; a string cannot be compared; NaN passes"
+    "S2.5",
+    "A growth factor <= 1 and then a backoff factor >= 1 raise AssertionError, a string TypeError from the "
+    "comparison; NaN passes",
 )
 def the_factors_are_checked(case: Case) -> None:
     for growth_factor in (1.0, 1, 0.5, 0.0, -2.0, -INF):
-        case.raises(AssertionError, GROWTH_TEXT, case.new_scaler, growth_factor=growth_factor)
+        case.raises(AssertionError, GROWTH, case.new_scaler, growth_factor=growth_factor)
     for backoff_factor in (1.0, 1, 1.5, INF):
-        case.raises(AssertionError, BACKOFF_TEXT, case.new_scaler, backoff_factor=backoff_factor)
-    case.raises(AssertionError, GROWTH_TEXT, case.new_scaler, growth_factor=1.0, backoff_factor=1.0)
+        case.raises(AssertionError, BACKOFF, case.new_scaler, backoff_factor=backoff_factor)
+    case.raises(AssertionError, GROWTH, case.new_scaler, growth_factor=1.0, backoff_factor=1.0)
     scaler = case.new_scaler(growth_factor=1.0000000000000002, backoff_factor=0.9999999999999999)
     case.equal(scaler.get_growth_factor(), 1.0000000000000002, "smallest growth factor")
     case.equal(scaler.get_backoff_factor(), 0.9999999999999999, "largest backoff factor")
     for name, sign in (("growth_factor", "<="), ("backoff_factor", ">=")):
-        text = f"'{sign}' not supported between instances of 'str' and 'float'" if case.private else None
+        text = f"'{sign}' not supported between instances of 'str' and 'float'"
         case.raises(TypeError, text, case.new_scaler, **{name: "2"})
     case.equal(case.new_scaler(growth_factor=NAN).get_growth_factor(), NAN, "growth factor")
     case.equal(case.new_scaler(backoff_factor=NAN).get_backoff_factor(), NAN, "backoff factor")
 
 
-@behaviour("S2.6", "Nothing else is checked: any start scale, a backoff of 0 or less, any growth interval")
+@behaviour(
+    "S2.6",
+    "The constructor checks nothing else: init_scale may be anything, the backoff factor 0 or less, the growth "
+    "interval 0, negative or a float",
+)
 def nothing_else_is_checked(case: Case) -> None:
     scales: list[Any] = [3, True, case.tensor(3.0)]
     if importlib.util.find_spec("numpy") is not None:
         scales.append(torch.tensor([3.0]).numpy()[0])
     for init_scale in scales:
         scaler = case.new_scaler(init_scale)
-        if case.private:
-            case.same(scaler._init_scale, init_scale, "_init_scale")
+        case.same(scaler.get_scale(), init_scale, "get_scale() before scale()")
         case.equal(scaler.scale(case.tensor(1.0)), case.tensor(float(init_scale)), "scaled loss")
     for init_scale in (0, -1.0, INF, NAN, "4"):
         case.equal(case.new_scaler(init_scale).is_enabled(), True, f"is_enabled() at scale {init_scale}")
@@ -173,7 +171,10 @@ def nothing_else_is_checked(case: Case) -> None:
         case.equal(scaler.get_growth_interval(), growth_interval, "growth interval")
 
 
-@behaviour("S2.7", "A disabled scaler checks nothing and keeps nothing but its device and its switch")
+@behaviour(
+    "S2.7",
+    "A scaler built disabled checks none of its arguments and has no attributes but _device and _enabled",
+)
 def a_disabled_scaler_checks_nothing(case: Case) -> None:
     bad = {"growth_factor": 0.0, "backoff_factor": 3.0, "growth_interval": -1, "enabled": False}
     scaler = case.new_scaler(-INF, **bad)
@@ -187,7 +188,9 @@ def a_disabled_scaler_checks_nothing(case: Case) -> None:
 
 @behaviour(
     "S2.8",
-    "An enabled scaler has ten attributes; the tensors are None at first, the entries a defaultdict",
+    "An enabled scaler has _device, _enabled, _init_scale and the factors as given, _growth_interval, "
+    "_init_growth_tracker=0, _scale=None, _growth_tracker=None and _per_optimizer_states, a defaultdict of fresh "
+    "entries",
     private=True,
 )
 def an_enabled_scaler_has_ten_attributes(case: Case) -> None:
@@ -207,6 +210,19 @@ def an_enabled_scaler_has_ten_attributes(case: Case) -> None:
     case.same(type(entries), collections.defaultdict, "type of _per_optimizer_states")
     case.equal(len(entries), 0, "number of entries")
     case.same(entries.default_factory, stock._refresh_per_optimizer_state, "default_factory")
+    _factors_are_kept_as_given(case)
+
+
+def _factors_are_kept_as_given(case: Case) -> None:
+    for growth, backoff, interval in (
+        (3, -2, 7),
+        (Fraction(7, 2), Fraction(1, 3), 2.5),
+        (10**30, -(10**30), -(10**30)),
+    ):
+        scaler = case.new_scaler(growth_factor=growth, backoff_factor=backoff, growth_interval=interval)
+        case.same(scaler.get_growth_factor(), growth, "get_growth_factor()")
+        case.same(scaler.get_backoff_factor(), backoff, "get_backoff_factor()")
+        case.same(scaler.get_growth_interval(), interval, "get_growth_interval()")
 
 
 @behaviour("S2.9", "Without CUDA a scaler for 'cuda' is disabled before its factors are checked, so that bad ones pass")
@@ -223,7 +239,9 @@ def without_cuda_bad_factors_pass(case: Case) -> None:
 
 
 @behaviour(
-    "S2.10", "Every method asks the switch when it is called; it may be turned later, but not on if it was built off"
+    "S2.10",
+    "Every method looks at the switch when it is called, by its truth: the private _enabled may be assigned later, "
+    "but a scaler that was built disabled then raises AttributeError at its first use",
 )
 def the_switch_is_asked_at_each_call(case: Case) -> None:
     _has_no_effect(case, case.new_scaler(enabled=False))
@@ -234,6 +252,7 @@ def the_switch_is_asked_at_each_call(case: Case) -> None:
         scaler._enabled = off
         _has_no_effect(case, scaler)
         case.equal(scaler._get_growth_tracker(), 0, "_get_growth_tracker()")
+        case.same(case.raw(scaler).__getstate__()["_scale"], scaler._scale, "_scale in __getstate__()")
         case.same(scaler.is_enabled(), off, "is_enabled()")
         for on in (True, 1, "no"):
             scaler._enabled = on

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,15 +9,15 @@ import torch
 
 from ampscaler.conformance.case import Case
 from ampscaler.conformance.registry import behaviour
-
-CHANGED = re.compile(r"^one of the variables needed for gradient computation has been modified by an inplace operation")
+from ampscaler.conformance.tools import INF, Operations, iterate, waiting_is_an_error
+from ampscaler.conformance.tools_texts import MODIFIED, NO_TENSORS
 
 
 class Marked(torch.Tensor):
     """A subclass that adds nothing: torch's products keep its type."""
 
 
-@behaviour("S4.1", "Disabled: scale() returns its argument, the same object, whatever it is")
+@behaviour("S4.1", "A disabled scaler's scale() returns its argument, the same object, whatever it is")
 def disabled_scale_returns_its_argument(case: Case) -> None:
     scaler = case.new_scaler(4.0, enabled=False)
     generator = (case.tensor(value) for value in (1.0, 2.0))
@@ -29,7 +28,8 @@ def disabled_scale_returns_its_argument(case: Case) -> None:
 
 @behaviour(
     "S4.2",
-    "A tensor gives a new tensor, its differentiable product with the scale, of the input's subclass and on its device",
+    "scale() of a tensor returns a new tensor, its differentiable product with the scale, which is moved to its "
+    "device without waiting, of its subclass; of a Parameter, a Tensor",
 )
 def a_tensor_is_multiplied(case: Case) -> None:
     scaler = case.ready_scaler(3000.0)
@@ -51,6 +51,11 @@ def a_tensor_is_multiplied(case: Case) -> None:
     case.equal(type(scaler.scale(case.tensor([1.0]).as_subclass(Marked))), Marked, "type of a subclass's product")
     case.equal(type(scaler.scale(case.parameter(None))), torch.Tensor, "type of a parameter's product")
     case.equal(scaler.scale(torch.ones(2, device="meta")), torch.empty(2, device="meta"), "product on another device")
+    raw = case.raw(case.ready_scaler(4.0))
+    with Operations() as operations:
+        raw.scale(torch.ones(2, device="meta"))
+    moves = operations.arguments_of(torch.ops.aten._to_copy.default)
+    case.equal([kwargs.get("non_blocking") for _, kwargs in moves], [True], "non_blocking of the scale's move there")
     case.equal(scaler.scale(case.tensor(1.0)), case.tensor(3000.0), "product on the scale's device afterwards")
 
 
@@ -64,22 +69,20 @@ def a_scale_moves_without_waiting(case: Case) -> None:
     scaler = case.new_scaler(4.0)
     scaler.scale(torch.ones(()))
     loss = case.tensor([1.0, 2.0])
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with waiting_is_an_error(case.device):
         result = scaler.scale(loss)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     case.equal(result, case.tensor([4.0, 8.0]))
 
 
 @behaviour(
     "S4.11",
-    "The scale itself is saved for backward, which raises after any change of it in place, even to the same value",
+    "scale() of a tensor saves the scale itself for backward, which raises RuntimeError after any update() or "
+    "load_state_dict(), even to the same value",
 )
 def a_late_backward_raises(case: Case) -> None:
     changes: dict[str, Callable[[Any], Any]] = {
-        "update() that backs off": lambda scaler: _iterate(case, scaler, float("inf")),
-        "update() that leaves the value": lambda scaler: _iterate(case, scaler, 4.0),
+        "update() that backs off": lambda scaler: iterate(case, scaler, INF),
+        "update() that leaves the value": lambda scaler: iterate(case, scaler, 4.0),
         "update(8.0)": lambda scaler: scaler.update(8.0),
         "update(4.0), the same value": lambda scaler: scaler.update(4.0),
         "update(tensor)": lambda scaler: scaler.update(case.tensor(8.0)),
@@ -95,24 +98,18 @@ def a_late_backward_raises(case: Case) -> None:
         if case.private:
             case.equal(address, scaler._scale.data_ptr(), "address of the scale that backward has saved")
         change(scaler)
-        case.raises(RuntimeError, CHANGED, late.backward)
+        case.raises(RuntimeError, MODIFIED, late.backward)
         if case.private:
             case.equal(scaler._scale.data_ptr(), address, f"address of the scale after {what}")
             case.true(scaler._scale._version > version, f"{what} bumps the version counter of the scale")
         case.equal(weight.grad, case.tensor([4.0, 4.0]), f"gradient after the backward that failed ({what})")
 
 
-def _iterate(case: Case, scaler: Any, gradient: float) -> None:
-    scaler.step(case.sgd([gradient]))
-    scaler.update()
-
-
-@behaviour("S4.16", "What is neither a tensor nor iterable: ValueError, alone or inside a container")
+@behaviour("S4.16", "scale() of what is neither a tensor nor iterable raises ValueError, alone or inside a container")
 def anything_else_is_refused(case: Case) -> None:
-    text = "outputs must be a Tensor or an iterable of Tensors"
     scaler = case.ready_scaler(4.0)
     for outputs in (None, 5, 1.5, True, 1j, object(), torch.float32, len):
-        case.raises(ValueError, text, scaler.scale, outputs)
-        case.raises(ValueError, text, scaler.scale, [case.tensor(1.0), outputs])
-        case.raises(ValueError, text, scaler.scale, ((outputs,),))
+        case.raises(ValueError, NO_TENSORS, scaler.scale, outputs)
+        case.raises(ValueError, NO_TENSORS, scaler.scale, [case.tensor(1.0), outputs])
+        case.raises(ValueError, NO_TENSORS, scaler.scale, ((outputs,),))
     case.equal(scaler.scale(case.tensor(1.0)), case.tensor(4.0), "a loss after the errors")

@@ -9,14 +9,18 @@ import torch
 
 from ampscaler.conformance.case import Case
 from ampscaler.conformance.registry import behaviour
+from ampscaler.conformance.tools import INF
 
-INF = math.inf
-INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64)
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.float8_e8m0fnu)
 SINGLE_3000_3 = 3000.300048828125  # 3000.3 as a float32
 
 
-@behaviour("S4.3", "A 0-dim float16, bfloat16 or float32 loss gives float32: the input's dtype is not restored")
+@behaviour(
+    "S4.3",
+    "scale() of a 0-dim float16, bfloat16 or float32 tensor gives float32: the input's dtype is not restored",
+)
 def a_scalar_becomes_float32(case: Case) -> None:
     scaler = case.ready_scaler(65536.0)
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
@@ -27,7 +31,7 @@ def a_scalar_becomes_float32(case: Case) -> None:
     case.equal(scaler.scale(case.tensor(0.1, torch.bfloat16)), case.tensor(0.10009765625 * SINGLE_3000_3))
 
 
-@behaviour("S4.4", "A float64 tensor, 0-dim or not, gives float64; the product is formed in float64")
+@behaviour("S4.4", "scale() of a float64 tensor, 0-dim or not, gives float64; the product is formed in float64")
 def float64_stays_float64(case: Case) -> None:
     scaler = case.ready_scaler(0.1)
     third = (1 / 3) * 0.10000000149011612  # 0.1 as a float32
@@ -40,7 +44,8 @@ def float64_stays_float64(case: Case) -> None:
 
 @behaviour(
     "S4.5",
-    "On CPU n-dim float16 and bfloat16 keep their dtype: multiplied in float32 by the unrounded scale, rounded once",
+    "On a CPU scale() of an n-dim float16 or bfloat16 tensor keeps the dtype: it multiplies in float32 by the "
+    "unrounded scale and rounds once",
     proven_on=("cpu",),
 )
 def half_tensors_are_rounded_once(case: Case) -> None:
@@ -74,7 +79,7 @@ def cuda_rounds_the_scale_to_float16(case: Case) -> None:
     )
 
 
-@behaviour("S4.6", "Integer and bool tensors give float32")
+@behaviour("S4.6", "scale() of an integer or bool tensor gives float32")
 def integers_become_float32(case: Case) -> None:
     scaler = case.ready_scaler(2.5)
     for dtype in INTEGERS:
@@ -84,7 +89,7 @@ def integers_become_float32(case: Case) -> None:
     case.equal(scaler.scale(case.tensor(True, torch.bool)), case.tensor(2.5), "product of 0-dim bool")
 
 
-@behaviour("S4.7", "complex64 gives complex64, and so does a 0-dim complex32")
+@behaviour("S4.7", "scale() of a complex64 tensor gives complex64, and so does that of a 0-dim complex32 one")
 def complex_tensors_become_complex64(case: Case) -> None:
     scaler = case.ready_scaler(4.0)
     product = case.tensor([4 + 8j], torch.complex64)
@@ -93,7 +98,7 @@ def complex_tensors_become_complex64(case: Case) -> None:
     case.equal(scaler.scale(case.tensor(1 + 2j, torch.complex32)), product[0], "0-dim complex32")
 
 
-@behaviour("S4.8", "A sparse COO tensor gives a sparse COO tensor of the same dtype")
+@behaviour("S4.8", "scale() of a sparse COO tensor gives a sparse COO tensor of the same dtype")
 def sparse_stays_sparse(case: Case) -> None:
     scaler = case.ready_scaler(4.0)
     for dtype in FLOATS:
@@ -110,20 +115,24 @@ def sparse_stays_sparse(case: Case) -> None:
 
 @behaviour(
     "S4.9",
-    "float8 tensors cannot be multiplied by the scale: NotImplementedError; 0-dim ones: RuntimeError",
+    "scale() of a float8 tensor raises NotImplementedError from the multiplication, of a 0-dim one RuntimeError "
+    "from the promotion",
     proven_on=("cpu",),
 )
 def float8_is_refused(case: Case) -> None:
     scaler = case.ready_scaler(4.0)
-    for dtype, name in ((torch.float8_e4m3fn, "Float8_e4m3fn"), (torch.float8_e5m2, "Float8_e5m2")):
-        loss = case.tensor([1.0, 2.0]).to(dtype)
+    for dtype in FLOAT8:
+        loss, name = case.tensor([1.0, 2.0]).to(dtype), str(dtype).removeprefix("torch.").capitalize()
         case.raises(NotImplementedError, re.compile(rf"^\"mul_.*\" not implemented for '{name}'$"), scaler.scale, loss)
         promotion = f"Promotion for Float8 Types is not supported, attempted to promote {name} and Float"
         case.raises(RuntimeError, promotion, scaler.scale, loss[0])
     case.equal(scaler.scale(case.tensor(1.0)), case.tensor(4.0), "a loss after the errors")
 
 
-@behaviour("S4.10", "A tensor without elements gives one of the same shape and floating dtype")
+@behaviour(
+    "S4.10",
+    "scale() of a tensor without elements gives one of the same shape and floating dtype, and makes the scale",
+)
 def nothing_stays_nothing(case: Case) -> None:
     scaler = case.new_scaler(4.0)
     for dtype in FLOATS:

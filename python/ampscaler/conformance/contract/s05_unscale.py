@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import struct
-from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import torch
 
 from ampscaler.conformance.case import Case
 from ampscaler.conformance.registry import behaviour
+from ampscaler.conformance.tools import INF, HostReads, inverse, spy, to_float32, waiting_is_an_error
+from ampscaler.conformance.tools_texts import FLOAT16, UNSCALED_LATE, UNSCALED_TWICE, never_scaled
 
-INF = math.inf
-NOT_READY = (
-    "Attempted unscale_ but _scale is None.  This may indicate your script did not use scaler.scale(loss or outputs) "
-    "earlier in the iteration."
-)
-TWICE = "unscale_() has already been called on this optimizer since the last update()."
-AFTER_STEP = "unscale_() is being called after step()."
 SCALES = (65536.0, 3000.0, 3.0, 1.0, 0.1, 1e-30, 7e37, 3e38)
 
 
@@ -30,31 +23,11 @@ class Bag:
         self.param_groups = [{"params": group} for group in groups]
 
 
-def single(value: float) -> float:
-    """The value rounded to float32, without torch."""
-    return float(struct.unpack("f", struct.pack("f", value))[0])
-
-
-def inverse(scale: float) -> float:
-    """What unscale_ should multiply by at this scale."""
-    return single(1.0 / single(scale))
-
-
-def spy_on_unscale_grads(scaler: Any) -> list[tuple[Any, ...]]:
-    """Keeps the arguments of every call of _unscale_grads_, which works as before."""
-    original, calls = scaler._unscale_grads_, []
-
-    def spy(*args: Any) -> Any:
-        calls.append(args)
-        return original(*args)
-
-    scaler._unscale_grads_ = spy
-    return calls
-
-
 @behaviour(
     "S5.1",
-    "unscale_: disabled returns None; then the scale must exist; then a second call, or one after step(), raises",
+    "unscale_() returns None if disabled, else raises AssertionError if scale() was never called, RuntimeError if "
+    "the optimizer is UNSCALED and another one if it is STEPPED; stages are compared by identity, so that any other "
+    "value goes on",
 )
 def the_order_of_unscale(case: Case) -> None:
     disabled = case.new_scaler(4.0, enabled=False)
@@ -64,20 +37,20 @@ def the_order_of_unscale(case: Case) -> None:
     case.equal(disabled.unscale_(object()), None, "unscale_ of anything when disabled")
     case.equal(case.gradients(optimizer), [[8.0]], "gradients")
     scaler = case.new_scaler(4.0)
-    case.raises(AssertionError, NOT_READY, scaler.unscale_, optimizer)
-    case.raises(AssertionError, NOT_READY, scaler.unscale_, case.optimizer(Bag([5])))
+    case.raises(AssertionError, never_scaled("unscale_"), scaler.unscale_, optimizer)
+    case.raises(AssertionError, never_scaled("unscale_"), scaler.unscale_, case.optimizer(Bag([5])))
     if case.private:
         case.equal(len(scaler._per_optimizer_states), 0, "number of entries after unscale_ before scale()")
     case.equal(case.gradients(optimizer), [[8.0]], "gradients after unscale_ before scale()")
     scaler.scale(case.tensor(1.0))
     scaler.unscale_(optimizer)
-    case.raises(RuntimeError, TWICE, scaler.unscale_, optimizer)
+    case.raises(RuntimeError, UNSCALED_TWICE, scaler.unscale_, optimizer)
     case.equal(case.gradients(optimizer), [[2.0]], "gradients after the second call")
     scaler.step(optimizer)
-    case.raises(RuntimeError, AFTER_STEP, scaler.unscale_, optimizer)
+    case.raises(RuntimeError, UNSCALED_LATE, scaler.unscale_, optimizer)
     another = case.sgd([8.0])
     scaler.step(another)
-    case.raises(RuntimeError, AFTER_STEP, scaler.unscale_, another)
+    case.raises(RuntimeError, UNSCALED_LATE, scaler.unscale_, another)
     scaler.update()
     scaler.unscale_(optimizer)
     case.equal(case.gradients(optimizer), [[0.5]], "gradients after the next iteration's unscale_")
@@ -86,11 +59,11 @@ def the_order_of_unscale(case: Case) -> None:
     bag = case.optimizer(Bag([case.parameter([8.0])]))
     scaler.unscale_(bag)
     bag.param_groups[0]["params"].append(5)
-    case.raises(RuntimeError, TWICE, scaler.unscale_, bag)
+    case.raises(RuntimeError, UNSCALED_TWICE, scaler.unscale_, bag)
 
 
 def _foreign_stages_go_on(case: Case) -> None:
-    for stage in (1, 2, None, "UNSCALED"):
+    for stage in (1, 2, None, "UNSCALED", mock.ANY):  # the last is equal to everything
         scaler, optimizer = case.ready_scaler(4.0), case.sgd([8.0])
         scaler._per_optimizer_states[id(optimizer)]["stage"] = stage
         scaler.unscale_(optimizer)
@@ -99,16 +72,17 @@ def _foreign_stages_go_on(case: Case) -> None:
 
 
 @behaviour(
-    "S5.2", "Gradients are multiplied by the reciprocal of the scale, formed in float64 and rounded once to float32"
+    "S5.2",
+    "unscale_() multiplies the gradients by the reciprocal of the scale, formed in float64 and rounded once to float32",
 )
 def the_reciprocal_is_rounded_once(case: Case) -> None:
-    values = [single(value) for value in torch.randn(300, dtype=torch.float64).tolist()]
+    values = [to_float32(value) for value in torch.randn(300, dtype=torch.float64).tolist()]
     for scale in SCALES:
         scaler, optimizer = case.ready_scaler(scale), case.sgd([1.0])
         scaler.unscale_(optimizer)
         case.equal(case.parameters(optimizer)[0].grad, case.tensor([inverse(scale)]), f"1 unscaled at {scale}")
-    products = [single(value * inverse(3000.0)) for value in values]
-    quotients = [single(value / 3000.0) for value in values]
+    products = [to_float32(value * inverse(3000.0)) for value in values]
+    quotients = [to_float32(value / 3000.0) for value in values]
     case.true(products != quotients, "a division by the scale would be seen")
     scaler, optimizer = case.ready_scaler(3000.0), case.sgd(values)
     scaler.unscale_(optimizer)
@@ -120,12 +94,17 @@ def the_reciprocal_is_rounded_once(case: Case) -> None:
     if case.private:
         for scale in SCALES:
             scaler = case.ready_scaler(scale)
-            calls = spy_on_unscale_grads(scaler)
+            calls = spy(scaler, "_unscale_grads_")
             scaler.unscale_(case.sgd([1.0]))
             case.equal(calls[0][1], case.tensor(inverse(scale)), "inv_scale")
 
 
-@behaviour("U5.1", "On mps the reciprocal of the scale is formed in float32", proven_on=(), only_on="mps")
+@behaviour(
+    "U5.1",
+    "On mps unscale_() forms the reciprocal of the scale in float32",
+    proven_on=(),
+    only_on="mps",
+)
 def mps_takes_a_float32_reciprocal(case: Case) -> None:
     for scale in SCALES:
         scaler, optimizer = case.ready_scaler(scale), case.sgd([1.0])
@@ -133,7 +112,11 @@ def mps_takes_a_float32_reciprocal(case: Case) -> None:
         case.equal(case.parameters(optimizer)[0].grad, case.tensor([scale]).reciprocal(), f"1 unscaled at {scale}")
 
 
-@behaviour("S5.3", "Every call starts from a new flag: a 0-dim float32 zero on the scale's device")
+@behaviour(
+    "S5.3",
+    "Every unscale_() starts from a new flag, a 0-dim float32 zero on the scale's device, so that an overflow of "
+    "one optimizer is not that of another",
+)
 def every_call_has_a_new_flag(case: Case) -> None:
     scaler, bad, good = case.ready_scaler(4.0), case.sgd([INF]), case.sgd([4.0])
     scaler.unscale_(bad)
@@ -147,16 +130,20 @@ def every_call_has_a_new_flag(case: Case) -> None:
     case.equal(case.values(good), [[-0.5]], "parameters after a clean iteration at scale 2")
     if case.private:
         scaler = case.ready_scaler(4.0)
-        calls = spy_on_unscale_grads(scaler)
+        calls = spy(scaler, "_unscale_grads_")
         for optimizer in (case.sgd([INF]), case.sgd([4.0])):
             scaler.unscale_(optimizer)
             case.equal(calls[-1][2], case.tensor(0.0), "found_inf handed to _unscale_grads_")
         case.true(calls[0][2].data_ptr() != calls[1][2].data_ptr(), "each call has a found_inf of its own")
+        scaler._scale = scaler._scale.to("meta")
+        scaler.unscale_(case.sgd(None))
+        case.equal([value.device.type for value in calls[-1][1:3]], ["meta"] * 2, "devices at a scale on meta")
 
 
 @behaviour(
     "S5.4",
-    "unscale_ calls self._unscale_grads_ with four positionals, stores what it returns and marks the optimizer",
+    "unscale_() stores the flags that it found and then marks the optimizer UNSCALED; it gets them from the private "
+    "self._unscale_grads_(optimizer, inv_scale, found_inf, False), by position and whatever has overridden it",
 )
 def the_record_is_what_unscale_grads_returns(case: Case) -> None:
     scaler, optimizer = case.ready_scaler(4.0), case.sgd([8.0])
@@ -194,23 +181,19 @@ def the_record_is_what_unscale_grads_returns(case: Case) -> None:
         case.equal(case.values(optimizer), [[-7.0]], "parameters: the returned record decides")
 
 
-@contextlib.contextmanager
-def _no_host_reads(device: torch.device) -> Iterator[None]:
-    if device.type == "cuda":
-        torch.cuda.set_sync_debug_mode("error")
-    try:
-        yield
-    finally:
-        if device.type == "cuda":
-            torch.cuda.set_sync_debug_mode("default")
-
-
-@behaviour("S5.5", "unscale_ returns None and reads nothing back to the host: it works on tensors without data")
+@behaviour(
+    "S5.5",
+    "unscale_() returns None and reads nothing back to the host, so that it works on tensors without data",
+)
 def nothing_is_read_back(case: Case) -> None:
     scaler, optimizer = case.ready_scaler(4.0), case.sgd([8.0, INF], [1.0])
-    with _no_host_reads(case.device):
+    with waiting_is_an_error(case.device):
         result = scaler.unscale_(optimizer)
     case.equal(result, None, "value of unscale_")
+    counted, optimizer = case.raw(case.ready_scaler(4.0)), case.sgd([8.0, INF], [1.0])
+    with HostReads() as reads:
+        counted.unscale_(optimizer)
+    case.equal(reads.count, 0, "host reads of unscale_")
     scaler = case.new_scaler(4.0)
     scaler.scale(torch.ones((), device="meta"))
     parameters = [
@@ -223,11 +206,12 @@ def nothing_is_read_back(case: Case) -> None:
 
 @behaviour(
     "S5.6",
-    "An error leaves stage READY and the record; gradients that were done stay unscaled, and a retry does them twice",
+    "An error in unscale_() leaves an entry with the stage READY and the record as it was; gradients that were done "
+    "stay unscaled, and a retry unscales them twice",
 )
 def an_error_may_be_retried(case: Case) -> None:
     bad_ones = (case.tensor([1.0], torch.complex64), case.tensor([1.0], torch.float16))
-    kinds = ((NotImplementedError, None), (ValueError, "Attempting to unscale FP16 gradients."))
+    kinds = ((NotImplementedError, None), (ValueError, FLOAT16))
     for bad, (kind, text) in zip(bad_ones, kinds, strict=True):
         scaler, optimizer = case.ready_scaler(4.0), case.sgd([8.0], bad)
         if case.private:
@@ -249,14 +233,15 @@ def an_error_may_be_retried(case: Case) -> None:
     between = case.gradients(optimizer)[0]
     case.parameters(optimizer)[1].grad = None
     scaler.unscale_(optimizer)
-    case.raises(RuntimeError, TWICE, scaler.unscale_, optimizer)
+    case.raises(RuntimeError, UNSCALED_TWICE, scaler.unscale_, optimizer)
     case.equal(between, [2.0], "gradient of the first parameter after the error")
     case.equal(case.gradients(optimizer), [[0.5], None], "gradients after the retry")
 
 
 @behaviour(
     "S5.7",
-    "Odd scales are not flagged: 0 gives inf and NaN, inf gives 0, NaN gives NaN, a negative one flips signs",
+    "unscale_() raises no flag at an odd scale: 0, or one below about 2.9e-39, gives inf and NaN, inf gives 0, NaN "
+    "gives NaN, a negative one flips signs",
 )
 def degenerate_scales_are_not_flagged(case: Case) -> None:
     nan = math.nan
@@ -264,7 +249,7 @@ def degenerate_scales_are_not_flagged(case: Case) -> None:
         0.0: [INF, nan, -INF],
         1e-46: [INF, nan, -INF],  # 0 as a float32
         2.9e-39: [INF, nan, -INF],
-        2.95e-39: [single(1 / single(2.95e-39)), 0.0, -single(1 / single(2.95e-39))],
+        2.95e-39: [to_float32(1 / to_float32(2.95e-39)), 0.0, -to_float32(1 / to_float32(2.95e-39))],
         INF: [0.0, 0.0, -0.0],
         -INF: [-0.0, -0.0, 0.0],
         -4.0: [-0.25, -0.0, 0.25],

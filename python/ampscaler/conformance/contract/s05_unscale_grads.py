@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
-import math
 from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.amp.grad_scaler import OptState
 
 from ampscaler.conformance.case import Case
 from ampscaler.conformance.contract.s05_unscale import Bag
 from ampscaler.conformance.registry import behaviour
+from ampscaler.conformance.tools import INF, Operations, home, scaler_dtypes, sparse
+from ampscaler.conformance.tools_texts import FLOAT16, NOTHING_TO_UPDATE_BY, no_tensor
 
-INF = math.inf
-FP16 = "Attempting to unscale FP16 gradients."
+UNSCALE = torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default
 
 
 class Once:
@@ -32,29 +33,6 @@ class Once:
             yield item
 
 
-class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes the arguments of every call of torch's unscale operator."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.calls: list[tuple[Any, ...]] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default:
-            self.calls.append(args)
-        return func(*args, **(kwargs or {}))
-
-
-def dtypes_of(case: Case) -> tuple[torch.dtype, ...]:
-    """The dtypes that unscale_ takes on the device; off CPU the operator has no bfloat16."""
-    return (torch.float32, torch.float64) + ((torch.bfloat16,) if case.device.type == "cpu" else ())
-
-
-def sparse(case: Case, indices: list[int], values: list[float], dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """A sparse vector of size 3, as autograd makes it: not coalesced."""
-    return torch.sparse_coo_tensor(case.tensor([indices], torch.int64), case.tensor(values, dtype), (3,))
-
-
 def unscale_grads(
     case: Case, scaler: Any, optimizer: Any, allow_fp16: bool = False
 ) -> dict[torch.device, torch.Tensor]:
@@ -65,27 +43,37 @@ def unscale_grads(
     return found
 
 
-def home(case: Case) -> torch.device:
-    """The device of tensors that are made on the device under test, with its index if it has one."""
-    return case.tensor(0.0).device
-
-
-@behaviour("S5.8", "_unscale_grads_ works on a disabled scaler and before scale(), and touches no state", private=True)
+@behaviour(
+    "S5.8",
+    "_unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16) works on a disabled scaler and on one that was "
+    "never scaled, and touches no state",
+    private=True,
+)
 def unscale_grads_is_stateless(case: Case) -> None:
     for scaler in (case.new_scaler(enabled=False), case.new_scaler(), case.ready_scaler()):
         before = {**case.raw(scaler).__dict__}
-        entries = dict(before.get("_per_optimizer_states", {}))
-        optimizer = case.sgd([8.0])
+        optimizer, used = case.sgd([8.0]), case.sgd([8.0])
+        if "_per_optimizer_states" in before:
+            before["_per_optimizer_states"][id(used)]["stage"] = OptState.STEPPED  # which does not matter
+        entries = copy.deepcopy(before.get("_per_optimizer_states", {}))
+        scale, version = copy.deepcopy(before.get("_scale")), getattr(before.get("_scale"), "_version", 0)
         found = unscale_grads(case, scaler, optimizer)
         case.equal(found, {home(case): case.tensor(0.0)})
         case.equal(case.gradients(optimizer), [[2.0]], "gradients")
+        unscale_grads(case, scaler, used)
+        case.equal(case.gradients(used), [[2.0]], "gradients of an optimizer that counts as stepped")
         case.equal(case.raw(scaler).__dict__, before, "attributes of the scaler")
-        case.equal(dict(before.get("_per_optimizer_states", {})), entries, "entries")
+        case.equal(before.get("_per_optimizer_states", {}), entries, "entries")
+        case.equal(before.get("_scale"), scale, "_scale")
+        case.equal(getattr(before.get("_scale"), "_version", 0), version, "version of _scale")
     unscale_grads(case, scaler, optimizer)
     case.equal(case.gradients(optimizer), [[0.5]], "gradients after a second call, which nothing forbids")
 
 
-@behaviour("S5.9", "The parameters are walked once, with gradients off, and may be any iterable, also a generator")
+@behaviour(
+    "S5.9",
+    "unscale_() walks groups and parameters once, under no_grad; group['params'] may be any iterable, also a generator",
+)
 def parameters_are_walked_once(case: Case) -> None:
     parameters = [case.parameter([8.0]) for _ in range(6)]
     counting = Once(parameters[3:5])
@@ -110,23 +98,25 @@ def parameters_are_walked_once(case: Case) -> None:
     case.equal(counting.grad_modes, [False, False], "gradients on during the walk")
 
 
-@behaviour("S5.10", "A parameter that is no tensor: AssertionError with the name of its type")
+@behaviour("S5.10", "unscale_() raises AssertionError, with the name of the type, for a parameter that is no tensor")
 def a_parameter_must_be_a_tensor(case: Case) -> None:
     for wrong, name in ((5, "int"), (None, "NoneType"), ("weight", "str"), ([case.tensor(1.0)], "list")):
         scaler, first = case.ready_scaler(4.0), case.parameter([8.0])
         optimizer = case.optimizer(Bag([first], [wrong]))
-        case.raises(AssertionError, f"expected param to be torch.Tensor, got {name}", scaler.unscale_, optimizer)
+        case.raises(AssertionError, no_tensor(name), scaler.unscale_, optimizer)
         case.equal(first.grad, case.tensor([8.0]), "gradient of the parameter before it")
 
 
 @behaviour(
     "S5.11",
-    "No gradient: passed over. One in float16: raises before any gradient is written, unless allowed",
+    "unscale_() passes over parameters without a gradient and raises ValueError for a float16 gradient before any "
+    "gradient has been written; the private _unscale_grads_ takes it where allow_fp16 is True",
 )
 def float16_is_refused_first(case: Case) -> None:
     scaler, optimizer = case.ready_scaler(4.0), case.sgd(case.parameter(None), [8.0], case.parameter(None))
     scaler.unscale_(optimizer)
     case.equal(case.gradients(optimizer), [None, [2.0], None], "gradients")
+    _only_the_gradient_is_looked_at(case)
     halves = (
         case.tensor([8.0], torch.float16),
         sparse(case, [1, 1], [8.0, 8.0], torch.float16),
@@ -136,7 +126,7 @@ def float16_is_refused_first(case: Case) -> None:
         wide = case.tensor([8.0], torch.float64)
         optimizer = case.sgd([8.0], wide.clone())
         optimizer.add_param_group({"params": [case.parameter(half)]})
-        case.raises(ValueError, FP16, case.ready_scaler(4.0).unscale_, optimizer)
+        case.raises(ValueError, FLOAT16, case.ready_scaler(4.0).unscale_, optimizer)
         before = case.parameters(optimizer)[:2]
         case.equal([parameter.grad for parameter in before], [case.tensor([8.0]), wide], "gradients before it")
         case.same(case.parameters(optimizer)[2].grad, half, "gradient in float16")
@@ -148,12 +138,34 @@ def float16_is_refused_first(case: Case) -> None:
         case.equal(case.gradients(optimizer), [[2.0], [2.0, 0.75]], "gradients with float16 allowed")
 
 
+def _only_the_gradient_is_looked_at(case: Case) -> None:
+    for bad in (8.0, INF):
+        frozen = [case.parameter([8.0]), case.parameter([bad])]
+        for parameter in frozen:
+            parameter.requires_grad_(False)
+        scaler, optimizer = case.ready_scaler(4.0), case.sgd([8.0], *frozen)
+        scaler.step(optimizer)
+        case.equal(case.gradients(optimizer), [[2.0], [2.0], [bad / 4.0]], "gradients, two of frozen parameters")
+        after = 1.0 if bad == INF else -1.0
+        case.equal(
+            case.values(optimizer), [[after]] * 3, f"parameters, two of them frozen, one with the gradient {bad}"
+        )
+    # Assigning to data changes the dtype of a parameter and leaves that of its gradient.
+    narrowed, widened = case.parameter([8.0]), case.parameter([8.0], torch.float16)
+    narrowed.data, widened.data = narrowed.data.half(), widened.data.float()
+    case.ready_scaler(4.0).unscale_(case.sgd(narrowed))
+    case.equal(narrowed.grad, case.tensor([2.0]), "float32 gradient of a float16 parameter")
+    case.raises(ValueError, FLOAT16, case.ready_scaler(4.0).unscale_, case.sgd(widened))
+    case.equal(widened.grad, case.tensor([8.0], torch.float16), "float16 gradient of a float32 parameter")
+
+
 @behaviour(
     "S5.12",
-    "A sparse gradient is unscaled in place, its values as they are; one in float16 is replaced by its coalesced form",
+    "unscale_() multiplies the values of a sparse COO gradient in place, coalesced or not; one in float16, where "
+    "allowed, is replaced by its coalesced form, so that an overflow of the sums is seen",
 )
 def sparse_gradients(case: Case) -> None:
-    for dtype in dtypes_of(case):
+    for dtype in scaler_dtypes(case):
         gradient = sparse(case, [2, 2], [8.0, 16.0], dtype)
         scaler, optimizer = case.ready_scaler(4.0), case.sgd(gradient)
         address = gradient._values().data_ptr()
@@ -192,10 +204,11 @@ def _half_sparse_gradients(case: Case) -> None:
 
 @behaviour(
     "S5.13",
-    "Gradients are grouped by device, then dtype, as first seen; a device's groups share a flag, which nothing clears",
+    "Gradients are unscaled in groups, by device and then dtype as first seen, with one call of the operator each; "
+    "all groups of a device share one flag, which nothing clears",
 )
 def groups_share_a_flag(case: Case) -> None:
-    dtypes = dtypes_of(case)
+    dtypes = scaler_dtypes(case)
     for order in itertools.permutations(dtypes):
         for bad in range(len(order)):
             gradients = [[INF if place == bad else 8.0, 8.0] for place in range(len(order))]
@@ -226,29 +239,31 @@ def _one_operator_call_per_group(case: Case, first: torch.device) -> None:
         parameter.grad = torch.ones_like(parameter)
     optimizer = case.optimizer(Bag(parameters[:3], parameters[3:]))
     inv_scale, master = case.tensor(0.25), case.tensor(0.0)
-    with Operators() as operators:
+    with Operations() as operations:
         found = case.new_scaler()._unscale_grads_(optimizer, inv_scale, master, False)
+    calls = [args for args, _ in operations.arguments_of(UNSCALE)]
     gradients = [parameter.grad for parameter in parameters]
     groups = [[0, 3], [2], [1, 4]]  # first: float64, float32; second: float32
-    case.equal(len(operators.calls), len(groups), "calls of the operator")
+    case.equal(len(calls), len(groups), "calls of the operator")
     devices = [parameters[0].device, parameters[0].device, parameters[1].device]
-    for (grads, flag, inv), group, device in zip(operators.calls, groups, devices, strict=True):
+    for (grads, flag, inv), group, device in zip(calls, groups, devices, strict=True):
         case.equal([id(grad) for grad in grads], [id(gradients[index]) for index in group], "gradients of the call")
         case.same(flag, found[device], "found_inf of the call")
         case.true(flag is not master and inv is not inv_scale, "each device has copies of found_inf and inv_scale")
         case.equal((flag.device, inv.device), (device, device), "devices of found_inf and inv_scale")
-    case.same(operators.calls[0][2], operators.calls[1][2], "inv_scale of the second dtype")
+    case.same(calls[0][2], calls[1][2], "inv_scale of the second dtype")
     case.equal(list(found), [devices[0], devices[2]], "devices in the result")
 
 
 @behaviour(
     "S5.14",
-    "A flag per device that has a gradient, even one of size 0; it is shaped like the given flag, which is not written",
+    "unscale_() makes one flag for each device with a gradient, even one of size 0; the private _unscale_grads_ "
+    "returns them by torch.device, shaped like the given found_inf, which is not written",
 )
 def the_result_maps_devices_to_flags(case: Case) -> None:
     scaler, optimizer = case.ready_scaler(4.0), case.sgd(case.parameter(None))
     scaler.unscale_(optimizer)
-    case.raises(AssertionError, "No inf checks were recorded prior to update.", scaler.update)
+    case.raises(AssertionError, NOTHING_TO_UPDATE_BY, scaler.update)
     empty = case.sgd(case.tensor([]), case.parameter(None))
     scaler.unscale_(empty)
     scaler.step(empty)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import math
 import re
-from collections.abc import Iterator
 from typing import Any, ClassVar
 from unittest import mock
 
@@ -14,11 +11,9 @@ import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._pytree import tree_map_only
 
-from ampscaler.conformance.case import Case, NotApplicable
-from ampscaler.conformance.contract.s05_unscale_grads import home
+from ampscaler.conformance.case import Case
 from ampscaler.conformance.registry import behaviour
-
-INF = math.inf
+from ampscaler.conformance.tools import INF, home, process_group
 
 
 class Watched(torch.Tensor):
@@ -61,7 +56,8 @@ def _sgd(*gradients: torch.Tensor) -> torch.optim.SGD:
 
 @behaviour(
     "S5.18",
-    "Other classes of gradients see torch's operator: __torch_dispatch__, functorch, FakeTensor, __torch_function__",
+    "Gradients of a tensor subclass, with __torch_function__ or __torch_dispatch__, FakeTensors and those under "
+    "functorch see the call of torch's own unscale operator",
 )
 def other_classes_see_the_operator(case: Case) -> None:
     operator = torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default
@@ -124,29 +120,13 @@ def _fake_tensors(case: Case) -> None:
         case.true(isinstance(gradient, FakeTensor), "a fake gradient stays fake")
 
 
-@contextlib.contextmanager
-def _process_group() -> Iterator[None]:
-    """The process group that exists, or one of this process alone."""
-    from torch._C._distributed_c10d import HashStore  # not there in a torch without distributed
-
-    own = not dist.is_initialized()
-    if own:
-        dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
-    try:
-        yield
-    finally:
-        if own:
-            dist.destroy_process_group()
-
-
 @behaviour(
     "S5.19",
-    "DTensors: the operator runs on the local shards, the flag is the maximum over the mesh of the first gradient",
+    "For DTensors the operator runs on the local shards and the flag, a plain tensor under a plain device, is the "
+    "maximum over the mesh of the first gradient; DTensors mixed with tensors raise RuntimeError",
 )
 def dtensors_share_a_flag(case: Case) -> None:
-    if not dist.is_available() or not dist.is_gloo_available():
-        raise NotApplicable("this build of torch has no gloo")
-    with _process_group():
+    with process_group():
         _flags_are_reduced(case)
         _mixed_lists_are_refused(case)
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 
 from ampscaler.conformance.case import Case
-from ampscaler.conformance.contract.s05_unscale import inverse
-from ampscaler.conformance.contract.s05_unscale_grads import dtypes_of, sparse
+from ampscaler.conformance.contract.s13_tools import product
 from ampscaler.conformance.registry import behaviour
+from ampscaler.conformance.tools import INF, NAN, inverse, scaler_dtypes, sparse
 
-INF, NAN = math.inf, math.nan
 SCALE = 3000.0  # no power of two: a division, or a second rounding, would be seen
 SIZES = (1, 2, 3, 7, 8, 9, 31, 33, 65, 257, 4097)
 LARGE = 100001
+MANY = 131  # a prime, so that whoever takes so many gradients at a time has some left at the end
 
 
 def random(case: Case, size: int, dtype: torch.dtype) -> torch.Tensor:
@@ -25,18 +24,18 @@ def random(case: Case, size: int, dtype: torch.dtype) -> torch.Tensor:
     return (signs * 10**exponents).to(dtype).to(case.device)
 
 
-def unscaled(gradient: torch.Tensor, scale: float = SCALE) -> torch.Tensor:
-    """What unscaling should give: in double precision, where products of two float32 values are exact; then rounded."""
-    product = gradient.double() * inverse(scale)
-    return product if gradient.dtype is torch.float64 else product.float().to(gradient.dtype)
+def unscaled(gradient: torch.Tensor) -> torch.Tensor:
+    """What unscaling at SCALE should give."""
+    return product(gradient, inverse(SCALE))
 
 
 @behaviour(
     "S5.15",
-    "All gradients are unscaled once, also beside inf and NaN; views are written through, their gaps left alone",
+    "unscale_() unscales every gradient once, also beside an inf or NaN, which stay; views are written through, and "
+    "the gaps between their elements neither changed nor looked at",
 )
 def every_element_is_unscaled(case: Case) -> None:
-    for dtype in dtypes_of(case):
+    for dtype in scaler_dtypes(case):
         gradients = [random(case, size, dtype) for size in (*SIZES, LARGE, 5)]
         expected = [unscaled(gradient) for gradient in gradients]
         scaler, optimizer = case.ready_scaler(SCALE), case.sgd(*gradients[:4])
@@ -47,7 +46,7 @@ def every_element_is_unscaled(case: Case) -> None:
             case.same(parameter.grad, gradient, "gradient")
             _equal_values(case, gradient, right, f"{gradient.numel()} values of {dtype} unscaled at {SCALE}")
             case.true(torch.equal(parameter, 1 - right), "the step applies the gradients, unscaled no second time")
-    for dtype in dtypes_of(case):
+    for dtype in scaler_dtypes(case):
         for size in SIZES:
             _one_bad_element(case, dtype, size)
     for bad in (0, LARGE // 2, LARGE - 1):
@@ -60,6 +59,9 @@ def every_element_is_unscaled(case: Case) -> None:
         _is_skipped(case, optimizer, f"inf in group {bad}")
         case.equal(case.gradients(optimizer), [[2.0, INF if place == bad else 2.0] for place in range(3)], "gradients")
     _views_are_written_through(case)
+    _many_gradients(case, torch.float32, None)
+    for dtype in scaler_dtypes(case):
+        _many_gradients(case, dtype, MANY - 1)
 
 
 def _equal_values(case: Case, got: torch.Tensor, right: torch.Tensor, what: str) -> None:
@@ -86,6 +88,18 @@ def _is_skipped(case: Case, optimizer: Any, what: str) -> None:
     case.equal(scaler.get_scale(), 2.0, f"{what}: scale")
 
 
+def _many_gradients(case: Case, dtype: torch.dtype, bad: int | None) -> None:
+    scaled = [INF if place == bad else 4.0 * place for place in range(MANY)]
+    scaler, optimizer = case.ready_scaler(4.0), case.sgd(*(case.tensor([value], dtype) for value in scaled))
+    scaler.step(optimizer)
+    what = f"of {MANY} in {dtype}, {'the last inf' if bad else 'all finite'}"
+    case.equal(case.gradients(optimizer), [[value / 4.0] for value in scaled], f"gradients {what}")
+    stepped = [[1.0 if bad else 1.0 - place] for place in range(MANY)]
+    case.equal(case.values(optimizer), stepped, f"parameters {what}")
+    scaler.update()
+    case.equal(scaler.get_scale(), 2.0 if bad else 4.0, f"scale {what}")
+
+
 def _views_are_written_through(case: Case) -> None:
     spaced = case.tensor([8.0, INF] * 40)
     wide, bucket = case.tensor([[8.0, NAN, 16.0]] * 5), case.tensor([8.0] * 7 + [NAN] + [16.0] * 9 + [INF])
@@ -108,7 +122,8 @@ def _views_are_written_through(case: Case) -> None:
 
 @behaviour(
     "S5.16",
-    "Version counters of gradients and flags stay; a gradient with a graph is edited silently, usable in backward",
+    "unscale_() does not bump the version counters of gradients and flags, so that a gradient with a graph is "
+    "edited silently and stays usable in a second backward",
 )
 def versions_are_not_bumped(case: Case) -> None:
     bucket = case.tensor([8.0, 8.0, INF])
@@ -141,7 +156,8 @@ def versions_are_not_bumped(case: Case) -> None:
 
 
 @behaviour(
-    "S5.17", "A gradient that is mentioned twice is unscaled twice: by two optimizers, in two groups, by two parameters"
+    "S5.17",
+    "A gradient that is mentioned twice, by two optimizers, in two groups or by two parameters, is unscaled twice",
 )
 def shared_gradients_are_unscaled_per_mention(case: Case) -> None:
     scaler, shared = case.ready_scaler(SCALE), random(case, 300, torch.float32)

@@ -5,39 +5,45 @@ from __future__ import annotations
 import re
 import warnings
 from typing import Any
+from unittest import mock
 
 import torch
 
 from ampscaler.conformance.case import Case
-from ampscaler.conformance.contract.s06_common import (
-    INF,
-    NAN,
+from ampscaler.conformance.registry import behaviour
+from ampscaler.conformance.tools import INF, NAN, HostReads, Steps, attribute_optimizer
+from ampscaler.conformance.tools_texts import (
     NOTHING_TO_STEP_BY,
     NOTHING_TO_UPDATE_BY,
     STEPPED_TWICE,
     UNSCALED_LATE,
     UNSCALED_TWICE,
-    HostReads,
-    ScalesItself,
-    Steps,
 )
-from ampscaler.conformance.registry import behaviour
 
 
-@behaviour("S6.7", "An ordinary step() reads the flags, adds them up, and runs the optimizer only if the sum is zero")
+@behaviour(
+    "S6.7",
+    "An ordinary step() reads each flag once, adds them up and runs the optimizer, with all further arguments and in "
+    "the caller's grad mode, only if the sum is zero: 0.5, 2, -1 and NaN skip; a skip returns None, calls no hooks and "
+    "leaves the optimizer as it is",
+)
 def optimizer_runs_only_if_all_is_finite(case: Case) -> None:
     scaler = case.ready_scaler(4.0)
     result = object()
     for gradient, steps in ((4.0, 1), (INF, 0), (-INF, 0), (NAN, 0)):
         optimizer = case.optimizer(Steps(case.parameter([8.0]), case.parameter([gradient]), result=result))
-        got = case.returned(scaler.step(optimizer, 1, two=2))
+        got = case.returned(scaler.step(optimizer, 1, None, "three", four=4, five=None, six=result))
         case.same(got, result if steps else None, "result of step")
-        case.equal(optimizer.calls, [((1,), {"two": 2})] * steps, "steps of the optimizer")
+        arrived = ((1, None, "three"), {"four": 4, "five": None, "six": result})
+        case.equal(optimizer.calls, [arrived] * steps, "steps of the optimizer")
     optimizer = case.sgd([4.0])
     with HostReads() as reads:
         scaler.step(optimizer)
     case.equal(reads.count, 1, "host reads of a step with one device")
     _a_skip_leaves_hooks_and_schedulers_alone(case)
+    for momentum in (0.0, 0.5):
+        _a_skip_leaves_the_optimizer_alone(case, momentum)
+    _the_grad_mode_is_the_callers(case)
     if case.private:
         _the_sum_decides(case)
 
@@ -59,6 +65,48 @@ def _a_skip_leaves_hooks_and_schedulers_alone(case: Case) -> None:
         case.equal(
             len(before), complaints, f"complaints of the scheduler that no step came before, at gradient {gradient}"
         )
+
+
+def _a_skip_leaves_the_optimizer_alone(case: Case, momentum: float) -> None:
+    scaler, optimizer = case.ready_scaler(4.0), case.sgd([4.0], momentum=momentum)
+    for _ in range(2):  # before the first step and after it
+        gradient = case.parameters(optimizer)[0].grad
+        assert gradient is not None
+        gradient.fill_(INF)
+        before, entries = {**vars(optimizer)}, _entries(optimizer)
+        scaler.step(optimizer)
+        case.equal({**vars(optimizer)}, before, "attributes of the optimizer after a skip")
+        case.equal(_entries(optimizer), entries, "its groups and state after a skip")
+        scaler.update(4.0)
+        gradient.fill_(4.0)
+        scaler.step(optimizer)
+        scaler.update()
+    nothing_else = case.optimizer(Steps(case.parameter([INF])))
+    before = {**vars(nothing_else)}
+    scaler.step(nothing_else)
+    case.equal({**vars(nothing_else)}, before, "attributes of a stand-in after a skip")
+
+
+def _entries(optimizer: Any) -> list[Any]:
+    """What an optimizer has for each group and each parameter, copied so far that a later change shows."""
+    state = [
+        (parameter, name, value.clone() if isinstance(value, torch.Tensor) else value)
+        for parameter, entry in optimizer.state.items()
+        for name, value in entry.items()
+    ]
+    return [[{**group, "params": [*group["params"]]} for group in optimizer.param_groups], state]
+
+
+def _the_grad_mode_is_the_callers(case: Case) -> None:
+    modes: list[bool] = []
+    for mode in (True, False):
+        optimizer = case.optimizer(Steps(case.parameter([4.0])))
+        optimizer.step = lambda: modes.append(torch.is_grad_enabled())
+        scaler = case.ready_scaler(4.0)
+        with torch.set_grad_enabled(mode):
+            scaler.step(optimizer)
+            case.equal(torch.is_grad_enabled(), mode, "grad mode after the step")
+    case.equal(modes, [True, False], "grad modes during the steps of callers with gradients on and off")
 
 
 def _the_sum_decides(case: Case) -> None:
@@ -86,7 +134,9 @@ def _the_sum_decides(case: Case) -> None:
 
 
 @behaviour(
-    "S6.8", "After step() the optimizer counts as stepped, whether it ran or was skipped; the result is the optimizer's"
+    "S6.8",
+    "After step() the optimizer counts as STEPPED, in the same entry, whether it ran or was skipped; step() returns "
+    "what the optimizer's step returned",
 )
 def stepped_either_way(case: Case) -> None:
     scaler = case.ready_scaler(4.0)
@@ -121,7 +171,11 @@ def _the_same_state_is_changed(case: Case) -> None:
     case.same(scaler.step(case.sgd([INF])), result, "result of a replaced _maybe_opt_step")
 
 
-@behaviour("S6.9", "If the optimizer raises, it stays unscaled: a retry steps without dividing the gradients again")
+@behaviour(
+    "S6.9",
+    "An optimizer that raises in an ordinary step() stays UNSCALED: a retry steps without unscaling the gradients "
+    "again",
+)
 def a_raising_optimizer_can_be_retried(case: Case) -> None:
     scaler = case.ready_scaler(4.0)
     optimizer = case.sgd([4.0])
@@ -146,7 +200,10 @@ def a_raising_optimizer_can_be_retried(case: Case) -> None:
     case.equal(case.growth_tracker(scaler), 1, "growth tracker")
 
 
-@behaviour("S6.10", "What unscale_() recorded decides, not what the gradients have become since")
+@behaviour(
+    "S6.10",
+    "step() goes by what unscale_() recorded: gradients that became inf since are stepped, repaired ones still skipped",
+)
 def the_record_decides(case: Case) -> None:
     scaler = case.ready_scaler(4.0)
     spoilt = case.sgd([4.0])
@@ -167,7 +224,8 @@ def the_record_decides(case: Case) -> None:
 
 
 @behaviour(
-    "S6.11", "optimizer.step is looked up on the instance when step() runs, so that wrappers may replace it any time"
+    "S6.11",
+    "step() looks up optimizer.step on the instance when it runs, so that wrappers may replace it at any time",
 )
 def the_step_of_the_instance_is_called(case: Case) -> None:
     scaler = case.ready_scaler(4.0)
@@ -184,7 +242,7 @@ def the_step_of_the_instance_is_called(case: Case) -> None:
     case.same(case.returned(scaler.step(optimizer, 1, two=2)), result, "result of step")
     case.equal(arrived, [((1,), {"two": 2})], "what arrived at the replacement")
     case.equal(case.values(optimizer), [[1.0]], "parameter")
-    itself = case.optimizer(ScalesItself(case.parameter([4.0])))
+    itself = attribute_optimizer(case, [4.0])
     itself.step = patched
     case.same(case.returned(scaler.step(itself, 3)), result, "result of the optimizer that handles the scale itself")
     disabled = case.new_scaler(enabled=False)
@@ -208,7 +266,8 @@ class _NoGroups:
 
 @behaviour(
     "S6.12",
-    "Anything with param_groups and step will do as an optimizer; without them, AttributeError when they are needed",
+    "step() takes anything with param_groups and step for an optimizer; without one of them it raises "
+    "AttributeError where it is needed",
 )
 def an_optimizer_is_what_has_groups_and_a_step(case: Case) -> None:
     scaler = case.ready_scaler(4.0)
@@ -227,11 +286,14 @@ def an_optimizer_is_what_has_groups_and_a_step(case: Case) -> None:
 
 
 @behaviour(
-    "S6.13", "A stage that is no member of OptState counts as neither READY nor STEPPED, nor as UNSCALED", private=True
+    "S6.13",
+    "step() compares stages by identity with the members of OptState: any other value, such as the int 2, is "
+    "neither READY nor STEPPED, nor UNSCALED for an optimizer that handles the scale itself",
+    private=True,
 )
 def a_foreign_stage_is_no_stage(case: Case) -> None:
     scaler = case.ready_scaler(4.0)
-    for stage in (2, 1, 0, "STEPPED", None):
+    for stage in (2, 1, 0, "STEPPED", None, mock.ANY):  # the last is equal to everything
         for flag, after in ((0.0, -3.0), (1.0, 1.0)):
             optimizer = case.sgd([4.0])
             state = scaler._per_optimizer_states[id(optimizer)]
@@ -243,11 +305,12 @@ def a_foreign_stage_is_no_stage(case: Case) -> None:
         optimizer = case.sgd([4.0])
         scaler._per_optimizer_states[id(optimizer)]["stage"] = stage
         case.raises(AssertionError, NOTHING_TO_STEP_BY, scaler.step, optimizer)
-
-        itself = case.optimizer(ScalesItself(case.parameter([INF])))
+    for stage in (2, 1, 0, "STEPPED", None):
+        itself = attribute_optimizer(case, [INF])
         state = scaler._per_optimizer_states[id(itself)]
         state.update(stage=stage, found_inf_per_device={case.device: case.tensor(0.0)})
         scaler.step(itself)
         # Not READY: the gradient is not looked at. Not UNSCALED: the scale is handed over.
-        case.equal(itself.handed, [(case.tensor(4.0), case.tensor(0.0))], f"grad_scale and found_inf at stage {stage}")
+        handed = [(step.grad_scale, step.found_inf) for step in itself.handed]
+        case.equal(handed, [(case.tensor(4.0), case.tensor(0.0))], f"grad_scale and found_inf at stage {stage}")
         case.equal(state["stage"].name, "STEPPED", "stage afterwards")

@@ -7,22 +7,21 @@ from typing import Any
 import torch
 
 from ampscaler.conformance.case import Case
-from ampscaler.conformance.contract.s06_common import (
+from ampscaler.conformance.registry import behaviour
+from ampscaler.conformance.tools import INF, MISSING, Steps, attribute_optimizer, spy
+from ampscaler.conformance.tools_texts import (
     CLOSURE,
-    INF,
     NOTHING_TO_STEP_BY,
     NOTHING_TO_UPDATE_BY,
     STEPPED_TWICE,
     UNSCALED_TWICE,
-    ScalesItself,
-    Steps,
     never_scaled,
 )
-from ampscaler.conformance.registry import behaviour
 
 
 @behaviour(
-    "S6.1", "A disabled scaler's step() is the optimizer's own: same arguments, closures too, same result, no check"
+    "S6.1",
+    "A disabled scaler's step() returns optimizer.step(*args, **kwargs), closures included, without any check",
 )
 def disabled_step_is_the_optimizers(case: Case) -> None:
     scaler = case.new_scaler(enabled=False)
@@ -43,10 +42,14 @@ def disabled_step_is_the_optimizers(case: Case) -> None:
     anything = case.optimizer(Steps(result=result))
     case.same(case.returned(scaler.step(anything, 1, "two", three=3)), result, "result of the step of a stand-in")
     case.equal(anything.calls, [((1, "two"), {"three": 3})], "what arrived")
+    case.returned(scaler.step(anything, None, 2, 3, four=4, five=None, six=result))
+    case.equal(anything.calls[1:], [((None, 2, 3), {"four": 4, "five": None, "six": result})], "what arrived then")
 
 
 @behaviour(
-    "S6.2", "The keyword `closure` is refused before any other check and without a trace; a positional one is passed on"
+    "S6.2",
+    "step() raises RuntimeError for the keyword closure, whatever its value, before any other check and without "
+    "making an entry; a positional closure or None is passed on",
 )
 def closure_keyword_is_refused(case: Case) -> None:
     scaler = case.new_scaler()
@@ -75,7 +78,7 @@ def closure_keyword_is_refused(case: Case) -> None:
     case.same(case.returned(scaler.step(case.sgd([4.0]), closure)), loss, "result of SGD's step with a closure")
 
 
-@behaviour("S6.3", "Without a scale() before it, step() raises, touches nothing and makes no entry")
+@behaviour("S6.3", "step() raises AssertionError if scale() was never called, touches nothing and makes no entry")
 def step_needs_a_scale(case: Case) -> None:
     scaler = case.new_scaler(4.0)
     optimizer = case.sgd([4.0])
@@ -99,21 +102,12 @@ def _the_check_comes_first_and_through_the_instance(case: Case) -> None:
     scaler._growth_tracker, scaler._scale = tracker, None
     case.raises(AssertionError, never_scaled("step"), scaler.step, optimizer)
     scaler = case.ready_scaler(4.0)
-    checked: list[str] = []
-    original = case.raw(scaler)._check_scale_growth_tracker
-
-    def check(funcname: str) -> Any:
-        checked.append(funcname)
-        return original(funcname)
-
-    scaler._check_scale_growth_tracker = check
+    checked = spy(scaler, "_check_scale_growth_tracker")
     scaler.step(case.sgd([4.0]))
-    case.equal(checked, ["step", "unscale_"], "names of the methods that checked")
+    case.equal(checked, [("step",), ("unscale_",)], "names of the methods that checked")
 
 
-@behaviour(
-    "S6.4", "A second step() of an optimizer since the last update() raises and touches nothing, whichever way it takes"
-)
+@behaviour("S6.4", "A second step() of an optimizer since the last update() raises RuntimeError and touches nothing")
 def a_second_step_is_refused(case: Case) -> None:
     scaler = case.ready_scaler(4.0)
     optimizer, skipped = case.sgd([4.0]), case.sgd([INF])
@@ -123,10 +117,10 @@ def a_second_step_is_refused(case: Case) -> None:
         case.raises(RuntimeError, STEPPED_TWICE, scaler.step, stepped)
     case.equal(case.gradients(optimizer), [[1.0]], "gradient after the refusal")
     case.equal(case.values(optimizer), [[0.0]], "parameter after the refusal")
-    itself = case.optimizer(ScalesItself(case.parameter([4.0])))
+    itself = attribute_optimizer(case, [4.0])
     scaler.step(itself)
     case.raises(RuntimeError, STEPPED_TWICE, scaler.step, itself)
-    case.equal(len(itself.calls), 1, "steps of the optimizer that handles the scale itself")
+    case.equal(len(itself.handed), 1, "steps of the optimizer that handles the scale itself")
     scaler.update()
     scaler.step(optimizer)
     case.equal(case.values(optimizer), [[-0.5]], "parameter after update() and one more step at scale 2")
@@ -134,7 +128,8 @@ def a_second_step_is_refused(case: Case) -> None:
 
 @behaviour(
     "S6.5",
-    "An optimizer whose _step_supports_amp_scaling is truthy gets scale and flag as attributes and is always stepped",
+    "step() gives an optimizer whose _step_supports_amp_scaling is truthy the scale and the flag as attributes and "
+    "always steps it; any other optimizer takes the ordinary way",
 )
 def truthy_attribute_means_scales_itself(case: Case) -> None:
     scaler = case.ready_scaler(4.0)
@@ -147,29 +142,32 @@ def truthy_attribute_means_scales_itself(case: Case) -> None:
             case.equal(handed, [(case.tensor(4.0), case.tensor(flag))], "grad_scale and found_inf")
             case.equal(case.gradients(optimizer), [[gradient]], "gradient")
     for supports in (False, 0, "", None):
-        for gradient, unscaled, handed_over in ((4.0, 1.0, [(None, None)]), (INF, INF, [])):
+        for gradient, unscaled, handed_over in ((4.0, 1.0, [(MISSING, MISSING)]), (INF, INF, [])):
             optimizer = case.optimizer(Steps(case.parameter([gradient])))
             handed = _note_what_is_handed(optimizer)
             optimizer._step_supports_amp_scaling = supports
             scaler.step(optimizer)
             case.equal(handed, handed_over, "grad_scale and found_inf of an ordinary step")
             case.equal(case.gradients(optimizer), [[unscaled]], "gradient of an ordinary step")
-    on_the_class = case.optimizer(ScalesItself(case.parameter([4.0])))
+    on_the_class = attribute_optimizer(case, [4.0])
     scaler.step(on_the_class)
-    case.equal(
-        on_the_class.handed, [(case.tensor(4.0), case.tensor(0.0))], "grad_scale and found_inf, attribute of the class"
-    )
+    handed = [(step.grad_scale, step.found_inf) for step in on_the_class.handed]
+    case.equal(handed, [(case.tensor(4.0), case.tensor(0.0))], "grad_scale and found_inf, attribute of the class")
 
 
 def _note_what_is_handed(optimizer: Any) -> list[tuple[Any, Any]]:
     handed: list[tuple[Any, Any]] = []
     optimizer.step = lambda: handed.append(
-        (getattr(optimizer, "grad_scale", None), getattr(optimizer, "found_inf", None))
+        (getattr(optimizer, "grad_scale", MISSING), getattr(optimizer, "found_inf", MISSING))
     )
     return handed
 
 
-@behaviour("S6.6", "An ordinary step() unscales once, unless unscale_() has, and then needs at least one gradient")
+@behaviour(
+    "S6.6",
+    "An ordinary step() calls self.unscale_(optimizer) if the stage is READY, raises AssertionError if nothing was "
+    "recorded, and else calls self._maybe_opt_step(optimizer, state, *args, **kwargs)",
+)
 def ordinary_step_unscales_if_needed(case: Case) -> None:
     scaler = case.ready_scaler(4.0)
     optimizer, unscaled = case.sgd([4.0]), case.sgd([4.0])

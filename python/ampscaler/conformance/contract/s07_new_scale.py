@@ -9,17 +9,16 @@ from typing import Any
 import torch
 
 from ampscaler.conformance.case import Case
-from ampscaler.conformance.contract.s06_common import (
+from ampscaler.conformance.registry import behaviour
+from ampscaler.conformance.tools import INF, NAN
+from ampscaler.conformance.tools_texts import (
     BAD_NEW_SCALE,
-    INF,
-    NAN,
     NO_ROOM_FOR_ONE,
     NOTHING_TO_UPDATE_BY,
     STEPPED_TWICE,
     TOO_LARGE,
     never_scaled,
 )
-from ampscaler.conformance.registry import behaviour
 
 NO_TENSOR = re.compile("has no attribute '(device|type)'$")
 
@@ -29,7 +28,9 @@ class _Float(float):
 
 
 @behaviour(
-    "S7.1", "update() does nothing when disabled; else it needs a scale() before it, also when a new scale is given"
+    "S7.1",
+    "update() returns None if disabled, else raises AssertionError if scale() was never called, also when a new "
+    "scale is given",
 )
 def update_needs_a_scale(case: Case) -> None:
     disabled = case.new_scaler(enabled=False)
@@ -63,7 +64,8 @@ def _floats() -> list[tuple[float, float]]:
 
 @behaviour(
     "S7.2",
-    "Any float becomes the scale, in place: zero, negative, infinite, NaN, and subclasses of float; 1e-46 becomes 0",
+    "update(float) fills the scale in place with the float, be it zero, negative, inf, NaN or of a subclass; 1e-46 "
+    "becomes 0",
 )
 def a_float_becomes_the_scale(case: Case) -> None:
     scaler = case.ready_scaler(4.0)
@@ -78,7 +80,11 @@ def a_float_becomes_the_scale(case: Case) -> None:
             case.equal(before._version, version + 1, "version of _scale")
 
 
-@behaviour("S7.3", "A float that float32 cannot hold is refused; scale and recorded flags stay")
+@behaviour(
+    "S7.3",
+    "update() raises RuntimeError for a float that float32 cannot hold, such as 1e39; the scale and the recorded "
+    "flags stay",
+)
 def a_float_beyond_float32_is_refused(case: Case) -> None:
     scaler = case.ready_scaler(4.0)
     optimizer = case.sgd([INF])
@@ -92,7 +98,8 @@ def a_float_beyond_float32_is_refused(case: Case) -> None:
 
 
 @behaviour(
-    "S7.4", "An int, bool, str, list or np.float32 as new scale gives AttributeError, as it is neither float nor tensor"
+    "S7.4",
+    "update() raises AttributeError for an int, bool, str, list or np.float32, which is neither a float nor a tensor",
 )
 def no_other_number_is_taken(case: Case) -> None:
     scaler = case.ready_scaler(4.0)
@@ -111,7 +118,8 @@ def no_other_number_is_taken(case: Case) -> None:
 
 @behaviour(
     "S7.5",
-    "A tensor's device type must equal the constructor's device as given; 'cpu:0' or a device object never does",
+    "update() raises AssertionError for a tensor whose device type is not equal to the constructor's device as "
+    "given: with 'cpu:0' or a torch.device every tensor is refused, while floats work",
 )
 def the_device_of_a_new_scale_is_compared_as_given(case: Case) -> None:
     scaler = case.ready_scaler(4.0)
@@ -124,14 +132,19 @@ def the_device_of_a_new_scale_is_compared_as_given(case: Case) -> None:
     if case.private:
         scaler._device = "elsewhere"
         case.raises(AssertionError, BAD_NEW_SCALE, scaler.update, case.tensor(16.0))
-    for device in (f"{case.device.type}:0", torch.device(case.device.type), torch.device(case.device.type, 0)):
+    for device in (
+        f"{case.device.type}:0",
+        torch.device(case.device.type),
+        torch.device(case.device.type, 0),
+        "cuda:0",
+    ):
         scaler = case.ready_scaler(4.0, device=device)
         scaler.update(8.0)
         case.equal(scaler.get_scale(), 8.0, f"scale after update(8.0) with device {device!r}")
         case.raises(AssertionError, BAD_NEW_SCALE, scaler.update, case.tensor(16.0))
 
 
-@behaviour("S7.6", "A tensor with any other number of elements than one, or that requires grad, is refused")
+@behaviour("S7.6", "update() raises AssertionError for a tensor that has not exactly one element or requires grad")
 def a_new_scale_is_one_constant(case: Case) -> None:
     scaler = case.ready_scaler(4.0)
     scaler.step(case.sgd([INF]))
@@ -147,7 +160,7 @@ def a_new_scale_is_one_constant(case: Case) -> None:
 
 @behaviour(
     "S7.7",
-    "A 0-dim tensor of any dtype is copied with a cast: float64 1e39 becomes inf, a complex number its real part",
+    "update() copies a 0-dim tensor of any dtype with a cast: float64 1e39 becomes inf, a complex number its real part",
 )
 def a_scalar_tensor_is_cast(case: Case) -> None:
     scaler = case.ready_scaler(4.0)
@@ -181,7 +194,10 @@ def a_scalar_tensor_is_cast(case: Case) -> None:
         )
 
 
-@behaviour("S7.8", "A tensor of one element that has dimensions passes the check but does not fit into the scale")
+@behaviour(
+    "S7.8",
+    "update() raises RuntimeError for a tensor of shape (1,) or (1, 1), which passes the check but does not fit",
+)
 def one_element_with_dimensions_does_not_fit(case: Case) -> None:
     scaler = case.ready_scaler(4.0)
     optimizer = case.sgd([INF])
@@ -194,7 +210,11 @@ def one_element_with_dimensions_does_not_fit(case: Case) -> None:
     case.equal(scaler.get_scale(), 2.0, "scale after an update by the flags")
 
 
-@behaviour("S7.9", "A new scale leaves the growth tracker, discards the recorded flags, and is copied, not kept")
+@behaviour(
+    "S7.9",
+    "update(new_scale) leaves the growth tracker, discards the recorded flags, and copies the given tensor; of the "
+    "scaler's attributes it touches no others",
+)
 def a_new_scale_only_sets_the_scale(case: Case) -> None:
     for given in (16.0, case.tensor(16.0)):
         scaler = case.ready_scaler(4.0, growth_interval=3)
@@ -220,3 +240,16 @@ def a_new_scale_only_sets_the_scale(case: Case) -> None:
     if case.private:
         case.true(scaler._scale is not given, "_scale is another tensor than the given one")
         case.true(scaler._scale.data_ptr() != given.data_ptr(), "_scale has memory of its own")
+        _other_attributes_stay(case)
+
+
+def _other_attributes_stay(case: Case) -> None:
+    scaler = case.ready_scaler(4.0)
+    attributes = case.raw(scaler).__dict__
+    before = {name: value for name, value in attributes.items() if name != "_per_optimizer_states"}
+    for given in (8.0, case.tensor(16.0), None):
+        scaler.step(case.sgd([INF]))
+        scaler.update(given)
+        after = {name: value for name, value in attributes.items() if name != "_per_optimizer_states"}
+        case.equal(after, before, f"attributes after update({given})")
+        case.equal(scaler._init_scale, 4.0, f"_init_scale after update({given})")

@@ -8,18 +8,16 @@ from typing import Any
 import torch
 
 from ampscaler.conformance.case import Case
-from ampscaler.conformance.contract.s06_common import (
+from ampscaler.conformance.registry import behaviour
+from ampscaler.conformance.tools import INF, HostReads, Operations, iterate, waiting_is_an_error
+from ampscaler.conformance.tools_texts import (
     BAD_NEW_SCALE,
-    INF,
     MODIFIED,
     NO_ROOM_FOR_ONE,
     NOTHING_TO_UPDATE_BY,
     STEPPED_TWICE,
     TOO_LARGE,
-    HostReads,
-    Operations,
 )
-from ampscaler.conformance.registry import behaviour
 
 
 def _flag(case: Case, value: Any) -> dict[str, Any]:
@@ -29,7 +27,9 @@ def _flag(case: Case, value: Any) -> dict[str, Any]:
 
 @behaviour(
     "S7.10",
-    "update() backs off if any optimizer recorded an overflow, else counts towards growth; with no record it raises",
+    "update() backs off if any optimizer recorded an overflow, else counts towards growth, with the factors and the "
+    "interval as they are now, and raises AssertionError if nothing was recorded; the flags, moved to the scale's "
+    "device without waiting, are added into the first of them",
 )
 def all_records_decide(case: Case) -> None:
     scaler = case.ready_scaler(4.0, growth_factor=3.0, backoff_factor=0.25, growth_interval=2)
@@ -46,6 +46,7 @@ def all_records_decide(case: Case) -> None:
         scaler.update()
         case.equal(scaler.get_scale(), scale, f"scale after the gradients {gradients}")
         case.equal(case.growth_tracker(scaler), tracker, f"growth tracker after the gradients {gradients}")
+    _one_of_many_is_enough(case)
     scaler.set_growth_factor(8.0)
     scaler.set_backoff_factor(0.125)
     scaler.set_growth_interval(1)
@@ -58,6 +59,20 @@ def all_records_decide(case: Case) -> None:
     if case.private:
         _flags_are_added_into_the_first(case)
         _flags_of_other_devices_are_moved(case)
+
+
+def _one_of_many_is_enough(case: Case) -> None:
+    for count, places in ((6, range(6)), (40, (39,))):
+        for bad in places:
+            scaler = case.ready_scaler(4.0)
+            optimizers = [case.sgd([INF if place == bad else 4.0]) for place in range(count)]
+            for optimizer in optimizers:
+                scaler.step(optimizer)
+            scaler.update()
+            what = f"after an overflow of optimizer {bad + 1} of {count}"
+            case.equal((scaler.get_scale(), case.growth_tracker(scaler)), (2.0, 0), f"scale and tracker {what}")
+            stepped = [[[1.0 if place == bad else 0.0]] for place in range(count)]
+            case.equal([case.values(optimizer) for optimizer in optimizers], stepped, f"parameters {what}")
 
 
 def _flags_are_added_into_the_first(case: Case) -> None:
@@ -95,7 +110,9 @@ def _flags_of_other_devices_are_moved(case: Case) -> None:
 
 
 @behaviour(
-    "S7.11", "Whatever is recorded counts, also without a step(); optimizers without gradients contribute nothing"
+    "S7.11",
+    "update() counts whatever was recorded, also without a step() and under any key; optimizers without gradients "
+    "contribute nothing; a flag of shape (1,) may be the first, but raises RuntimeError after a 0-dim one",
 )
 def whatever_is_recorded_counts(case: Case) -> None:
     scaler = case.ready_scaler(4.0)
@@ -132,7 +149,7 @@ def _entries_of_any_kind_count(case: Case) -> None:
 
 @behaviour(
     "S7.12",
-    "The scale, and the growth tracker, are written in place: object and address stay, whatever update() is given",
+    "update() writes scale and growth tracker in place, whatever it is given: objects and addresses stay",
 )
 def update_writes_in_place(case: Case) -> None:
     scaler = case.ready_scaler(4.0)
@@ -166,7 +183,7 @@ def _objects_and_versions(case: Case) -> None:
         case.equal((scale._version, tracker._version), (versions[0] + 1, versions[1]), "versions")
 
 
-@behaviour("S7.13", "update() reads nothing back to the host: it also works where there is nothing to read")
+@behaviour("S7.13", "update() reads nothing back to the host, so that it works on tensors without data")
 def update_reads_nothing(case: Case) -> None:
     scaler = case.ready_scaler(4.0)
     for gradients, given in (((4.0,), None), ((4.0, INF), None), ((INF,), 8.0), ((4.0,), case.tensor(16.0))):
@@ -200,16 +217,16 @@ def _works_without_values(case: Case) -> None:
 def _does_not_wait_on_cuda(case: Case) -> None:
     scaler = case.ready_scaler(4.0)
     scaler.step(case.sgd([4.0]))
-    before = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with waiting_is_an_error(case.device):
         scaler.update()
         scaler.update(8.0)
-    finally:
-        torch.cuda.set_sync_debug_mode(before)
 
 
-@behaviour("S7.14", "A successful update() begins anew with all optimizers; one that raises leaves every record")
+@behaviour(
+    "S7.14",
+    "A successful update() begins anew with all optimizers, by a new defaultdict for the private "
+    "_per_optimizer_states; one that raises leaves every record alone",
+)
 def update_drops_the_entries(case: Case) -> None:
     scaler = case.ready_scaler(4.0)
     stepped, unscaled = case.sgd([INF]), case.sgd([4.0])
@@ -259,7 +276,8 @@ def _the_dict_is_replaced(case: Case) -> None:
 
 @behaviour(
     "S7.15",
-    "Integer factors work; a growth interval that is a float or bool gives TypeError at the update, without a trace",
+    "update() takes integer factors and raises TypeError for a growth interval that is a float or bool, without a "
+    "trace",
 )
 def integer_factors_and_odd_intervals(case: Case) -> None:
     scaler = case.ready_scaler(4.0, growth_factor=3, growth_interval=1)
@@ -270,12 +288,6 @@ def integer_factors_and_odd_intervals(case: Case) -> None:
     scaler.step(case.sgd([4.0]))
     scaler.update()
     case.equal(scaler.get_scale(), 60.0, "scale after growth by 5")
-    if case.private:
-        scaler.set_backoff_factor(-2)
-        scaler.step(case.sgd([INF]))
-        scaler.update()
-        case.equal(scaler.get_scale(), -120.0, "scale after backoff by -2")
-        scaler.update(60.0)
     optimizer = case.sgd([4.0])
     scaler.step(optimizer)
     for interval in (1.0, 2.5, True):
@@ -288,3 +300,6 @@ def integer_factors_and_odd_intervals(case: Case) -> None:
     scaler.set_growth_interval(1)
     scaler.update()
     case.equal(scaler.get_scale(), 300.0, "scale once the interval is an int")
+    scaler.set_backoff_factor(-2)
+    iterate(case, scaler, INF)
+    case.equal(scaler.get_scale(), -600.0, "scale after backoff by -2")

@@ -9,13 +9,14 @@ from torch.amp import grad_scaler as stock
 
 from ampscaler.conformance.case import Case
 from ampscaler.conformance.registry import behaviour
-
-INF = float("inf")
-FIX = "This may indicate your script did not use scaler.scale(loss or outputs) earlier in the iteration."
+from ampscaler.conformance.tools import INF, home, iterate, sparse, spy
+from ampscaler.conformance.tools_texts import never_scaled, no_attribute
 
 
 @behaviour(
-    "S8.1", "get_scale() is 1.0 if disabled, the start scale as it was given before the first scale(), then a float"
+    "S8.1",
+    "get_scale() returns 1.0 if disabled, the very object given as init_scale before the first scale(), and then "
+    "the float32 scale as a Python float, got by the private self._get_scale_async()",
 )
 def get_scale_gives_the_start_scale_unrounded(case: Case) -> None:
     case.equal(case.new_scaler(8.0, enabled=False).get_scale(), 1.0, "scale of a disabled scaler")
@@ -28,11 +29,25 @@ def get_scale_gives_the_start_scale_unrounded(case: Case) -> None:
     case.equal(case.new_scaler(4).get_scale(), 4, "scale before scale(), given as an int")
     given = case.tensor(4.0)
     case.same(case.new_scaler(given).get_scale(), given, "scale before scale(), given as a tensor")
+    if case.private:
+        _get_scale_async_is_asked(case)
+
+
+def _get_scale_async_is_asked(case: Case) -> None:
+    scaler, other = case.ready_scaler(4.0), case.tensor(77.0)
+    scaler._get_scale_async = lambda: other
+    case.equal(scaler.get_scale(), 77.0, "scale, with a _get_scale_async() that returns another one")
+    scaler._get_scale_async = lambda: None
+    case.equal(scaler.get_scale(), 4.0, "scale, with a _get_scale_async() that returns None: the start scale")
+    disabled = case.new_scaler(enabled=False)
+    disabled._get_scale_async = lambda: other
+    case.equal(disabled.get_scale(), 1.0, "scale of a disabled scaler, which asks nobody")
 
 
 @behaviour(
     "S8.2",
-    "The growth tracker is 0, or what was loaded, then what the updates made of it; is_enabled() tells the switch",
+    "The growth tracker is what was assigned or loaded, or 0, before the first scale(), then what the updates made "
+    "of it; is_enabled() tells the switch; the private _get_scale_async() returns _scale itself, or None",
 )
 def tracker_and_switch_can_be_read(case: Case) -> None:
     case.equal(case.new_scaler().is_enabled(), True, "is_enabled()")
@@ -60,14 +75,14 @@ def tracker_and_switch_can_be_read(case: Case) -> None:
 
 def _update_after(case: Case, scaler: Any, gradient: float) -> Any:
     """The scale after one iteration with this gradient."""
-    optimizer = case.sgd([gradient])
-    scaler.step(optimizer)
-    scaler.update()
+    iterate(case, scaler, gradient)
     return scaler.get_scale()
 
 
 @behaviour(
-    "S8.3", "Factors and interval can be read and set at any time; the next update uses them; nothing is checked"
+    "S8.3",
+    "The getters and setters of growth_factor, backoff_factor and growth_interval are plain attributes: nothing is "
+    "checked, and the next update() uses what was set",
 )
 def setters_work_at_the_next_update(case: Case) -> None:
     scaler = case.ready_scaler(4.0)
@@ -97,7 +112,10 @@ def setters_work_at_the_next_update(case: Case) -> None:
 
 
 @behaviour(
-    "S8.4", "On a disabled scaler the setters work, and a getter afterwards; a getter before them raises AttributeError"
+    "S8.4",
+    "On a disabled scaler the setters work and the getters do afterwards; before that the getters, "
+    "_get_scale_async, _lazy_init_scale_growth_tracker, _check_inf_per_device and _found_inf_per_device raise "
+    "AttributeError",
 )
 def getters_of_a_disabled_scaler_raise(case: Case) -> None:
     scaler = case.new_scaler(enabled=False)
@@ -115,27 +133,26 @@ def getters_of_a_disabled_scaler_raise(case: Case) -> None:
             ("_check_inf_per_device", [optimizer], "_scale"),
             ("_found_inf_per_device", [optimizer], "_per_optimizer_states"),
         ):
-            text = f"'{name}' object has no attribute '{attribute}'"
-            case.raises(AttributeError, text, getattr(scaler, method), *argument)
+            case.raises(AttributeError, no_attribute(name, attribute), getattr(scaler, method), *argument)
     for attribute in ("growth_factor", "backoff_factor", "growth_interval"):
-        text = f"'{name}' object has no attribute '_{attribute}'"
-        case.raises(AttributeError, text, getattr(scaler, f"get_{attribute}"))
+        case.raises(AttributeError, no_attribute(name, f"_{attribute}"), getattr(scaler, f"get_{attribute}"))
 
 
 @behaviour(
-    "S8.5", "unscale_, step and update before the first scale() raise AssertionError with the caller's name in the text"
+    "S8.5",
+    "unscale_(), step() and update() before the first scale() raise AssertionError with their name in the text; the "
+    "private _check_scale_growth_tracker(name), which they call, returns (_scale, _growth_tracker)",
 )
 def a_scale_is_needed_first(case: Case) -> None:
     scaler, optimizer = case.new_scaler(4.0), case.sgd([4.0])
-    text = f"Attempted {{}} but _scale is None.  {FIX}"
-    case.raises(AssertionError, text.format("unscale_"), scaler.unscale_, optimizer)
-    case.raises(AssertionError, text.format("step"), scaler.step, optimizer)
-    case.raises(AssertionError, text.format("update"), scaler.update)
-    case.raises(AssertionError, text.format("update"), scaler.update, 8.0)
+    case.raises(AssertionError, never_scaled("unscale_"), scaler.unscale_, optimizer)
+    case.raises(AssertionError, never_scaled("step"), scaler.step, optimizer)
+    case.raises(AssertionError, never_scaled("update"), scaler.update)
+    case.raises(AssertionError, never_scaled("update"), scaler.update, 8.0)
     case.equal([case.gradients(optimizer), case.values(optimizer)], [[[4.0]], [[1.0]]], "gradients and parameters")
     if case.private:
         check = scaler._check_scale_growth_tracker
-        case.raises(AssertionError, text.format("any name"), check, "any name")
+        case.raises(AssertionError, never_scaled("any name"), check, "any name")
         scaler.scale(case.tensor(1.0))
         both = check("any name")
         case.same(type(both), tuple, "type of the result")
@@ -143,31 +160,23 @@ def a_scale_is_needed_first(case: Case) -> None:
         case.same(both[0], scaler._scale, "first of the result")
         case.same(both[1], scaler._growth_tracker, "second of the result")
         scaler._growth_tracker = None
-        text = f"Attempted any name but _growth_tracker is None.  {FIX}"
-        case.raises(AssertionError, text, check, "any name")
+        case.raises(AssertionError, never_scaled("any name", "_growth_tracker"), check, "any name")
 
 
 @behaviour(
     "S8.6",
-    "_check_inf_per_device looks for inf without unscaling, float16 included, and stores what it found",
+    "_check_inf_per_device calls _unscale_grads_ with inv_scale 1, found_inf 0 and allow_fp16 True, stores and "
+    "returns the result and leaves stage and gradients; _found_inf_per_device returns the stored dict",
     private=True,
 )
 def infs_can_be_looked_for(case: Case) -> None:
     scaler, optimizer = case.new_scaler(4.0), case.sgd([4.0, INF], case.parameter([2.0], torch.float16))
-    text = f"Attempted _check_inf_per_device but _scale is None.  {FIX}"
-    case.raises(AssertionError, text, scaler._check_inf_per_device, optimizer)
+    case.raises(AssertionError, never_scaled("_check_inf_per_device"), scaler._check_inf_per_device, optimizer)
     case.equal(len(scaler._per_optimizer_states), 0, "number of entries")
     scaler.scale(case.tensor(1.0))
-    seen: list[Any] = []
-    original = case.raw(scaler)._unscale_grads_
-
-    def spy(*args: Any) -> Any:
-        seen.append(args)
-        return original(*args)
-
-    scaler._unscale_grads_ = spy
+    seen = spy(scaler, "_unscale_grads_")
     found = scaler._check_inf_per_device(optimizer)
-    case.equal(found, {case.tensor(0.0).device: case.tensor(1.0)}, "result")
+    case.equal(found, {home(case): case.tensor(1.0)}, "result")
     case.equal(seen, [(optimizer, case.tensor(1.0), case.tensor(0.0), True)], "arguments of _unscale_grads_")
     entry = scaler._per_optimizer_states[id(optimizer)]
     case.same(entry["found_inf_per_device"], found, "stored result")
@@ -178,17 +187,15 @@ def infs_can_be_looked_for(case: Case) -> None:
     case.true(again is not found, "a second call makes a new record")
     case.same(entry["found_inf_per_device"], again, "stored result of the second call")
 
-    sparse = torch.sparse_coo_tensor(torch.tensor([[1, 1]]), torch.tensor([2.0, 3.0]), (3,)).to(
-        case.device, torch.float16
-    )
-    optimizer = case.sgd(sparse)
+    uncoalesced = sparse(case, [1, 1], [2.0, 3.0], torch.float16)
+    optimizer = case.sgd(uncoalesced)
     entry = scaler._per_optimizer_states[id(optimizer)]
     entry["stage"] = stock.OptState.UNSCALED
     scaler._check_inf_per_device(optimizer)
     case.same(entry["stage"], stock.OptState.UNSCALED, "stage")
     coalesced = case.parameters(optimizer)[0].grad
-    case.true(coalesced is not sparse, "a sparse float16 gradient is replaced")
-    case.equal(coalesced, sparse.coalesce(), "sparse gradient")
+    case.true(coalesced is not uncoalesced, "a sparse float16 gradient is replaced")
+    case.equal(coalesced, uncoalesced.coalesce(), "sparse gradient")
     unknown = case.sgd([4.0])
     case.equal(scaler._found_inf_per_device(unknown), {}, "_found_inf_per_device() of an unknown optimizer")
     case.true(id(unknown) in scaler._per_optimizer_states, "_found_inf_per_device() makes an entry")

@@ -10,11 +10,11 @@ import torch
 
 from ampscaler.conformance.case import Case
 from ampscaler.conformance.registry import behaviour
+from ampscaler.conformance.tools_texts import EMPTY_STATE, UNSCALED_TWICE
 
 KEYS = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
 OLD = {"scale": 4.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 2000, "_growth_tracker": 0}
 NEW = {"scale": 8.0, "growth_factor": 3.0, "backoff_factor": 0.25, "growth_interval": 10, "_growth_tracker": 5}
-EMPTY_TEXT = "The source state dict is empty, possibly because it was saved from a disabled instance of GradScaler."
 
 
 def _through_a_file(state: Any) -> Any:
@@ -25,7 +25,10 @@ def _through_a_file(state: Any) -> Any:
 
 
 @behaviour(
-    "S9.1", "state_dict() is {} if disabled, else a plain dict of five numbers that torch.load takes as weights only"
+    "S9.1",
+    "state_dict() returns {} if disabled, else a plain dict of scale, growth_factor, backoff_factor, "
+    "growth_interval and _growth_tracker, from self.get_scale() and self._get_growth_tracker(), that loads with "
+    "weights_only=True",
 )
 def state_dict_has_five_numbers(case: Case) -> None:
     state = case.new_scaler(enabled=False).state_dict()
@@ -52,28 +55,31 @@ def state_dict_has_five_numbers(case: Case) -> None:
 
 
 @behaviour(
-    "S9.2", "load_state_dict() refuses what is empty or has no length; a disabled scaler takes anything and ignores it"
+    "S9.2",
+    "load_state_dict() raises RuntimeError for an empty dict and TypeError for None or an int; a disabled scaler "
+    "takes anything and ignores it",
 )
 def an_empty_state_is_refused(case: Case) -> None:
     scaler, disabled = case.ready_scaler(4.0), case.new_scaler(enabled=False)
     empty: Any
     for empty in ({}, collections.OrderedDict()):
-        case.raises(RuntimeError, EMPTY_TEXT, scaler.load_state_dict, empty)
+        case.raises(RuntimeError, EMPTY_STATE, scaler.load_state_dict, empty)
     for number in (None, 5):
         case.raises(TypeError, None, scaler.load_state_dict, number)
     case.equal(scaler.state_dict(), OLD, "state afterwards")
-    for state in ({}, NEW, {"scale": "x"}):
+    for state in ({}, dict(NEW), {"scale": "x"}):
         case.equal(disabled.load_state_dict(state), None, "result of a disabled scaler")
     case.equal(disabled.state_dict(), {}, "state of a disabled scaler")
     for empty in ([], ()):
-        case.raises(RuntimeError, EMPTY_TEXT, scaler.load_state_dict, empty)
+        case.raises(RuntimeError, EMPTY_STATE, scaler.load_state_dict, empty)
     for anything in (None, 5, "x"):
         case.equal(disabled.load_state_dict(anything), None, f"result of a disabled scaler for {anything!r}")
 
 
 @behaviour(
     "S9.3",
-    "The five values take effect one by one in their order; a missing or bad one raises when the earlier ones have",
+    "load_state_dict() lets the five values take effect one by one in their order: a missing one raises KeyError, a "
+    "bad one its own error, after the earlier ones have taken effect",
 )
 def a_state_is_loaded_value_by_value(case: Case) -> None:
     for missing in KEYS:
@@ -84,9 +90,9 @@ def a_state_is_loaded_value_by_value(case: Case) -> None:
     case.equal(scaler.state_dict(), OLD, "state after a bad scale")
     if case.private:
         case.equal(scaler._init_scale, "x", "_init_scale after a bad scale")
-        scaler = case.new_scaler(4.0)
-        scaler.load_state_dict({**NEW, "scale": "x", "_growth_tracker": "y"})
-        case.equal(scaler.state_dict(), {**NEW, "scale": "x", "_growth_tracker": "y"}, "bad values before scale()")
+    scaler = case.new_scaler(4.0)
+    scaler.load_state_dict({**NEW, "scale": "x", "_growth_tracker": "y"})
+    case.equal(scaler.state_dict(), {**NEW, "scale": "x", "_growth_tracker": "y"}, "bad values before scale()")
     for ready in (True, False):
         for number, missing in enumerate(KEYS):
             scaler = case.ready_scaler(4.0) if ready else case.new_scaler(4.0)
@@ -104,21 +110,26 @@ def a_state_is_loaded_value_by_value(case: Case) -> None:
 
 @behaviour(
     "S9.4",
-    "Loading fills the tensors in place, leaves the optimizers' entries alone, ignores other keys and checks nothing",
+    "load_state_dict() fills the tensors in place, leaves the optimizers' entries alone, ignores other keys and "
+    "validates nothing: what does not fit into a tensor raises RuntimeError, a tracker of 5.7 becomes 5",
 )
 def a_state_is_loaded_in_place_and_unchecked(case: Case) -> None:
     scaler, optimizer = case.ready_scaler(4.0), case.sgd([4.0])
     scaler.unscale_(optimizer)
-    scaler.load_state_dict({**NEW, "other": "ignored"})
+    given = {**NEW, "other": "ignored"}
+    scaler.load_state_dict(given)
     case.equal(scaler.state_dict(), NEW, "state")
-    text = "unscale_() has already been called on this optimizer since the last update()."
-    case.raises(RuntimeError, text, scaler.unscale_, optimizer)
+    case.equal(given, {**NEW, "other": "ignored"}, "the dict that was given")
+    case.raises(RuntimeError, UNSCALED_TWICE, scaler.unscale_, optimizer)
     scaler.step(optimizer)
     case.equal(case.values(optimizer), [[0.0]], "parameters")
     scaler.update()
     case.equal(scaler.state_dict(), {**NEW, "_growth_tracker": 6}, "state after an update")
     if case.private:
         _tensors_are_filled_in_place(case, scaler)
+    as_given = {**NEW, "growth_factor": 3, "backoff_factor": 0, "growth_interval": 10.0}
+    scaler.load_state_dict(dict(as_given))
+    case.equal(scaler.state_dict(), as_given, "state of an int for a float and a float for an int")
     scaler.load_state_dict({**NEW, "scale": torch.tensor(3.0)})
     case.equal(scaler.state_dict(), {**NEW, "scale": 3.0}, "state with the scale from a tensor")
     text = "fill_ only supports 0-dimension value tensor but got tensor with 1 dimensions."
@@ -143,7 +154,7 @@ def a_state_is_loaded_in_place_and_unchecked(case: Case) -> None:
 def _tensors_are_filled_in_place(case: Case, scaler: Any) -> None:
     tensors = {name: getattr(scaler, name) for name in ("_scale", "_growth_tracker")}
     before = {name: (tensor._version, tensor.data_ptr()) for name, tensor in tensors.items()}
-    scaler.load_state_dict(NEW)
+    scaler.load_state_dict(dict(NEW))
     for name, tensor in tensors.items():
         version, address = before[name]
         case.same(getattr(scaler, name), tensor, name)

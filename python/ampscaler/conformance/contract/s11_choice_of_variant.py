@@ -9,23 +9,14 @@ from typing import Any
 import torch
 
 from ampscaler.conformance.case import Case
-from ampscaler.conformance.contract.s11_attribute_variant import MISSING, AttributeOptimizer, attribute_optimizer
 from ampscaler.conformance.registry import behaviour
+from ampscaler.conformance.tools import MISSING, KeywordOptimizer, attribute_optimizer, fused_names
+from ampscaler.conformance.tools_texts import NOTHING_TO_UPDATE_BY, PASSING_ITSELF, STEPPED_TWICE
 
 WARNING = (
     FutureWarning,
-    "GradScaler is going to stop passing itself as a keyword argument to the passed optimizer. "
-    "In the near future GradScaler registers `grad_scale: Tensor` and `found_inf: Tensor` "
-    "to the passed optimizer and let the optimizer use them directly.",
+    PASSING_ITSELF,
 )
-
-
-class KeywordOptimizer(AttributeOptimizer):
-    """Wants the scaler itself, as a keyword of its step; keeps it among the keywords of what it was handed."""
-
-    def step(self, *args: Any, grad_scaler: Any = None, **kwargs: Any) -> str:
-        """Notes the call."""
-        return super().step(*args, **kwargs, grad_scaler=grad_scaler)
 
 
 def _keyword_optimizer(case: Case) -> Any:
@@ -34,7 +25,8 @@ def _keyword_optimizer(case: Case) -> Any:
 
 @behaviour(
     "S11.1",
-    "A true _step_supports_amp_scaling makes an optimizer handle the scale; stock ones set it only with fused=True",
+    "Any truthy _step_supports_amp_scaling makes an optimizer handle the scale itself; torch's Adam, AdamW and SGD "
+    "with fused=True set it, Adagrad with fused=True in some versions of torch, the other ones do not",
 )
 def a_true_attribute_decides(case: Case) -> None:
     for flag in (True, 1, "no", [0], object()):
@@ -51,9 +43,7 @@ def a_true_attribute_decides(case: Case) -> None:
     for name in ("Adam", "AdamW", "SGD"):
         case.equal(_is_handed_the_scale(case, name, fused=True), True, f"fused {name} is handed the scale")
         case.equal(_is_handed_the_scale(case, name), False, f"{name} is handed the scale")
-    # Whether fused Adagrad sets the attribute differs between versions of torch.
-    probe = torch.optim.Adagrad([torch.nn.Parameter(torch.ones(1, device=case.device))], fused=True)
-    sets_it = bool(getattr(probe, "_step_supports_amp_scaling", False))
+    sets_it = "Adagrad" in fused_names(case)
     case.equal(_is_handed_the_scale(case, "Adagrad", fused=True), sets_it, "fused Adagrad is handed the scale")
     for name in ("Adagrad", "NAdam", "RMSprop", "Adafactor", "Muon"):
         if hasattr(torch.optim, name):
@@ -74,7 +64,8 @@ def _is_handed_the_scale(case: Case, name: str, **options: Any) -> bool:
 
 @behaviour(
     "S11.2",
-    "An optimizer whose step has a parameter grad_scaler is passed the scaler by that name, with a FutureWarning",
+    "An optimizer that handles the scale itself and whose step has a parameter grad_scaler, also behind "
+    "functools.wraps, is passed the scaler by that name, with a FutureWarning on every call and without any check",
 )
 def a_keyword_optimizer_gets_the_scaler(case: Case) -> None:
     _what_has_no_such_keyword(case)
@@ -87,8 +78,8 @@ def a_keyword_optimizer_gets_the_scaler(case: Case) -> None:
     case.equal((handed.args, handed.kwargs), ((1,), {"key": 2}), "other arguments")
     case.equal((handed.grad_scale, handed.found_inf), (MISSING, MISSING), "grad_scale and found_inf during the step")
     case.equal(handed.gradients, [case.tensor([8.0])], "gradients")
-    case.raises(RuntimeError, "step() has already been called since the last update().", scaler.step, optimizer)
-    case.raises(AssertionError, "No inf checks were recorded prior to update.", scaler.update)
+    case.raises(RuntimeError, STEPPED_TWICE, scaler.step, optimizer)
+    case.raises(AssertionError, NOTHING_TO_UPDATE_BY, scaler.update)
     scaler.update(4.0)
     scaler.unscale_(optimizer)
     case.warns([WARNING], scaler.step, optimizer)  # once more: it is given on every call

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -10,16 +9,11 @@ import torch
 
 from ampscaler.conformance.case import Case, NotApplicable
 from ampscaler.conformance.registry import behaviour
+from ampscaler.conformance.tools import INF, fused_names, inverse
+from ampscaler.conformance.tools_texts import NO_ROOM_FOR_ONE
 
-INF = float("inf")
 ON_CPU = ("cpu",)
 COUNTING = ("Adam", "AdamW", "Adagrad")  # those that count their steps
-
-
-def _fused_names(case: Case) -> list[str]:
-    """The stock optimizers that are handed the scale; Adagrad is one of them in some versions of torch only."""
-    probe = torch.optim.Adagrad([torch.nn.Parameter(torch.ones(1, device=case.device))], fused=True)
-    return ["Adam", "AdamW", "SGD"] + ["Adagrad"] * bool(getattr(probe, "_step_supports_amp_scaling", False))
 
 
 def _stock(case: Case, name: str, *gradients: Any, **options: Any) -> Any:
@@ -63,11 +57,11 @@ def _divides_and_skips(case: Case, names: list[str]) -> None:
 
 @behaviour(
     "S11.9",
-    "The stock fused optimizers take the scale out of the gradients themselves, and skip a non-finite step",
+    "torch's fused optimizers divide the gradients by grad_scale themselves and skip the step where found_inf is 1",
     proven_on=ON_CPU,
 )
 def fused_optimizers_divide_and_skip(case: Case) -> None:
-    _divides_and_skips(case, _fused_names(case))
+    _divides_and_skips(case, fused_names(case))
 
 
 def _with_flag(case: Case, name: str, flag: torch.Tensor) -> Any:
@@ -88,19 +82,19 @@ def _skips_on_exactly_one(case: Case, names: list[str]) -> None:
 
 @behaviour(
     "S11.10",
-    "Stock fused optimizers skip only if found_inf is exactly 1; it must be float32, and for Adam 0-dim",
+    "torch's fused optimizers skip only if found_inf is exactly 1: 0.5 and 2 step, a float64 one raises "
+    "RuntimeError, and one of shape (1,) makes Adam raise after it has changed the parameters",
     proven_on=ON_CPU,
 )
 def only_exactly_one_skips(case: Case) -> None:
-    _skips_on_exactly_one(case, _fused_names(case))
-    for name in _fused_names(case):
+    _skips_on_exactly_one(case, fused_names(case))
+    for name in fused_names(case):
         optimizer = _with_flag(case, name, case.tensor(0.0, torch.float64))
         text = "expected scalar type Float but found Double"
         case.raises(RuntimeError, text, case.ready_scaler(4.0).step, optimizer)
         case.equal(case.values(optimizer), [[1.0]], f"parameters after {name} with a float64 found_inf")
     optimizer = _with_flag(case, "Adam", case.tensor([0.0]))
-    text = "output with shape [] doesn't match the broadcast shape [1]"
-    case.raises(RuntimeError, text, case.ready_scaler(4.0).step, optimizer)
+    case.raises(RuntimeError, NO_ROOM_FOR_ONE, case.ready_scaler(4.0).step, optimizer)
     case.equal(
         case.values(optimizer),
         _stepped_directly(case, "Adam", [2.0]),
@@ -118,11 +112,11 @@ def _counts_its_steps(case: Case, names: list[str]) -> None:
 
 @behaviour(
     "S11.11",
-    "Fused Adam, AdamW and Adagrad add 1 to their step, run, and take found_inf off it again",
+    "Fused Adam, AdamW and Adagrad add 1 to their step, run, and subtract found_inf from it",
     proven_on=ON_CPU,
 )
 def found_inf_is_taken_off_the_step(case: Case) -> None:
-    names = [name for name in _fused_names(case) if name in COUNTING]
+    names = [name for name in fused_names(case) if name in COUNTING]
     _counts_its_steps(case, names)  # that they run in between, with the step at 1, is seen in the parameters of S11.10
     for name in names:
         scaler = case.ready_scaler(4.0)
@@ -151,8 +145,8 @@ def _divided(gradient: torch.Tensor, scale: float) -> torch.Tensor:
 
 def _multiplied(gradient: torch.Tensor, scale: float) -> torch.Tensor:
     """The products with the reciprocal rounded to float32, each by Python's double product, rounded once."""
-    (inverse,) = struct.unpack("f", struct.pack("f", 1.0 / scale))
-    return torch.tensor([value * inverse for value in gradient.tolist()], dtype=gradient.dtype, device=gradient.device)
+    products = [value * inverse(scale) for value in gradient.tolist()]
+    return torch.tensor(products, dtype=gradient.dtype, device=gradient.device)
 
 
 def _after_a_step(case: Case, make: Callable[[Any], Any], gradient: torch.Tensor, scale: float) -> tuple[Any, Any]:
@@ -183,11 +177,12 @@ def _maker(name: str, **options: Any) -> Callable[[Any], Any]:
 
 @behaviour(
     "S11.12",
-    "Fused optimizers divide by the scale and write that back, others see a product with 1 / scale: last bits differ",
+    "Fused optimizers divide by the scale, in the computation type, and write the quotient back before maximize and "
+    "weight_decay; others get the product with the rounded reciprocal, so that last bits differ",
     proven_on=ON_CPU,
 )
 def fused_optimizers_divide_ordinary_ones_multiply(case: Case) -> None:
-    names = _fused_names(case)
+    names = fused_names(case)
     _divides(case, names, (torch.float32, torch.float64, torch.float16, torch.bfloat16))
     gradient = _spread(case, torch.float32)
     divided, multiplied = _divided(gradient, 3000.0), _multiplied(gradient, 3000.0)
@@ -215,11 +210,11 @@ def _power_of_two(case: Case, names: list[str]) -> None:
 
 @behaviour(
     "S11.13",
-    "On a skipped step of a fused optimizer the gradients stay scaled, unless unscale_ was called before",
+    "On a skipped step of a fused optimizer the gradients stay scaled; after an explicit unscale_() they stay unscaled",
     proven_on=ON_CPU,
 )
 def a_skip_leaves_the_gradients_scaled(case: Case) -> None:
-    for name in _fused_names(case):
+    for name in fused_names(case):
         for explicit, expected in ((False, [INF, 8.0]), (True, [INF, 2.0])):
             scaler = case.ready_scaler(4.0)
             optimizer = _stock(case, name, [INF, 8.0])
@@ -234,7 +229,9 @@ def a_skip_leaves_the_gradients_scaled(case: Case) -> None:
 
 
 @behaviour(
-    "S11.14", "Ordinary optimizers refuse a grad_scale or a found_inf that was left on them, in scaler.step as well"
+    "S11.14",
+    "Optimizers that are not fused raise AssertionError for a grad_scale or found_inf that was left on them, also "
+    "in the scaler's step()",
 )
 def ordinary_optimizers_refuse_leftovers(case: Case) -> None:
     text = "Expected grad_scale and found_inf to be None"
@@ -263,19 +260,29 @@ def ordinary_optimizers_refuse_leftovers(case: Case) -> None:
     only_on="cuda",
 )
 def cuda_kernels_do_as_cpu_ones(case: Case) -> None:
-    names = [name for name in _fused_names(case) if name in COUNTING]
+    names = [name for name in fused_names(case) if name in COUNTING]
     _divides_and_skips(case, names)
     _skips_on_exactly_one(case, names)
     _counts_its_steps(case, names)
 
 
-@behaviour("U11.2", "On CUDA fused Adam and AdamW leave gradient / scale, rounded once", proven_on=(), only_on="cuda")
+@behaviour(
+    "U11.2",
+    "On CUDA fused Adam and AdamW leave gradient / scale, rounded once",
+    proven_on=(),
+    only_on="cuda",
+)
 def cuda_adam_divides(case: Case) -> None:
     _divides(case, ["Adam", "AdamW"], (torch.float32, torch.float64, torch.float16))
 
 
-@behaviour("U11.3", "On CUDA fused Adagrad leaves gradient / scale, rounded once", proven_on=(), only_on="cuda")
+@behaviour(
+    "U11.3",
+    "On CUDA fused Adagrad leaves gradient / scale, rounded once",
+    proven_on=(),
+    only_on="cuda",
+)
 def cuda_adagrad_divides(case: Case) -> None:
-    if "Adagrad" not in _fused_names(case):
+    if "Adagrad" not in fused_names(case):
         raise NotApplicable("fused Adagrad is not handed the scale in this version of torch")
     _divides(case, ["Adagrad"], (torch.float32, torch.float64, torch.float16))

@@ -9,10 +9,9 @@ import torch
 from torch.amp.grad_scaler import OptState
 
 from ampscaler.conformance.case import Case
-from ampscaler.conformance.contract.s11_attribute_variant import attribute_optimizer
 from ampscaler.conformance.registry import behaviour
-
-INF = float("inf")
+from ampscaler.conformance.tools import INF, attribute_optimizer
+from ampscaler.conformance.tools_texts import FLOAT16
 
 
 class SkipDetector:
@@ -38,7 +37,9 @@ class SkipDetector:
 
 @behaviour(
     "S12.1",
-    "accelerate: a step assigned to the optimizer is the one that runs; a lower scale afterwards tells of a skip",
+    "accelerate: step() runs the step that was assigned to the optimizer and passes on a positional None; a lower "
+    "get_scale() after update() tells of a skip; the private _lazy_init_scale_growth_tracker takes the device as a "
+    "string",
 )
 def accelerate_detects_skips(case: Case) -> None:
     scaler = case.ready_scaler(4.0, growth_interval=2)
@@ -62,12 +63,15 @@ def accelerate_detects_skips(case: Case) -> None:
 
 
 @behaviour(
-    "S12.2", "Full-float16 trainers: an _unscale_grads_ put on the instance may allow float16 gradients", private=True
+    "S12.2",
+    "Full-float16 trainers: unscale_() calls an _unscale_grads_ that was put on the instance with four positional "
+    "arguments, and the original unscales float16 gradients where the last is True",
+    private=True,
 )
 def full_float16_trainers_allow_float16(case: Case) -> None:
     scaler = case.ready_scaler(4.0)
     optimizer = case.sgd(case.parameter([8.0], torch.float16))
-    case.raises(ValueError, "Attempting to unscale FP16 gradients.", scaler.unscale_, optimizer)
+    case.raises(ValueError, FLOAT16, scaler.unscale_, optimizer)
     original = case.raw(scaler)._unscale_grads_
     calls: list[Any] = []
 
@@ -114,7 +118,8 @@ def _lightning_step(scaler: Any, optimizer: Any, max_norm: float, stages: list[s
 
 @behaviour(
     "S12.3",
-    "Lightning: unscale_, clip, step with keywords, update; optimizers that handle the scale go without the first two",
+    "Lightning: unscale_(), clipping, step() with keywords, update(), without the first two for optimizers that "
+    "handle the scale; the stage in an optimizer's private entry is an OptState with a name",
 )
 def lightning_clips_between_unscale_and_step(case: Case) -> None:
     scaler = case.ready_scaler(4.0, growth_interval=3)
@@ -170,7 +175,8 @@ class ScalerReadingOptimizer:
 
 @behaviour(
     "S12.4",
-    "apex and Transformer Engine: a keyword optimizer takes its flag and the scale from the scaler",
+    "apex and Transformer Engine: in a step with the keyword grad_scaler _check_inf_per_device(self) is a dict of "
+    "torch.device to flag and _get_scale_async() a 0-dim float tensor",
     private=True,
 )
 def apex_takes_flag_and_scale_from_the_scaler(case: Case) -> None:
@@ -214,7 +220,8 @@ class FlagWritingOptimizer:
 
 @behaviour(
     "S12.5",
-    "apex DistributedFusedAdam: the optimizer writes flags of its own, of shape () or (1,), into the scaler",
+    "apex DistributedFusedAdam: in its step the optimizer reads its stage and _scale.view([]), and writes flags of "
+    "its own, of shape () or (1,), into its entry, by which update() goes",
     private=True,
 )
 def apex_writes_its_own_flags(case: Case) -> None:
@@ -237,7 +244,8 @@ def apex_writes_its_own_flags(case: Case) -> None:
 
 @behaviour(
     "S12.6",
-    "SAM trainers: a stage set to the int 2 is neither READY, UNSCALED nor STEPPED; update() ends the iteration",
+    "SAM trainers: a stage set to the int 2 is neither READY, UNSCALED nor STEPPED, and update() goes by the "
+    "recorded flags and drops the entry",
     private=True,
 )
 def sam_writes_a_number_for_the_stage(case: Case) -> None:
@@ -273,7 +281,8 @@ def sam_writes_a_number_for_the_stage(case: Case) -> None:
 
 @behaviour(
     "S12.7",
-    "Trainers that floor or share the scale: a new _scale, or a changed one, is what every later call uses",
+    "Trainers that floor or share the scale: every later call uses a _scale that was replaced or filled, also one "
+    "of shape (1,) or shared by two scalers; one of int64 or float64 fails in update() only",
     private=True,
 )
 def trainers_replace_the_scale(case: Case) -> None:

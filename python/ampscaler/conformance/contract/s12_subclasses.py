@@ -8,10 +8,9 @@ import torch
 from torch.amp.grad_scaler import OptState
 
 from ampscaler.conformance.case import Case
-from ampscaler.conformance.contract.s11_attribute_variant import attribute_optimizer
 from ampscaler.conformance.registry import behaviour
+from ampscaler.conformance.tools import INF, attribute_optimizer
 
-INF = float("inf")
 WATCHED = (
     "_check_scale_growth_tracker",
     "unscale_",
@@ -44,7 +43,12 @@ def _copied_unscale(self: Any, optimizer: Any) -> None:
     state["stage"] = OptState.UNSCALED
 
 
-@behaviour("S12.8", "Subclasses: an overridden method is the one that the scaler's own methods call", private=True)
+@behaviour(
+    "S12.8",
+    "Subclasses that override unscale_, _maybe_opt_step, _unscale_grads_, _check_inf_per_device, _get_scale_async "
+    "or get_scale: the scaler's own methods call them through self",
+    private=True,
+)
 def overrides_are_called(case: Case) -> None:
     scaler = _ready(case, _subclass(case, unscale_=_copied_unscale))
     optimizer = case.sgd(case.parameter([8.0], torch.float16))
@@ -55,6 +59,7 @@ def overrides_are_called(case: Case) -> None:
     _maybe_opt_step_overridden(case)
     _unscale_grads_overridden(case)
     _check_inf_per_device_overridden(case)
+    _get_scale_async_overridden(case)
     _get_scale_overridden(case)
 
 
@@ -97,6 +102,16 @@ def _check_inf_per_device_overridden(case: Case) -> None:
     case.equal(optimizer.handed[0].found_inf, case.tensor(1.0), "found_inf from an override of _check_inf_per_device")
 
 
+def _get_scale_async_overridden(case: Case) -> None:
+    other = case.tensor(77.0)
+    scaler = _ready(case, _subclass(case, _get_scale_async=lambda self: other))
+    case.equal(scaler.get_scale(), 77.0, "scale with an override of _get_scale_async")
+    case.equal(scaler.state_dict()["scale"], 77.0, "scale in the state_dict with an override of _get_scale_async")
+    optimizer = attribute_optimizer(case, [8.0])
+    scaler.step(optimizer)
+    case.equal(optimizer.handed[0].grad_scale, other, "grad_scale with an override of _get_scale_async")
+
+
 def _get_scale_overridden(case: Case) -> None:
     subclass = _subclass(case, get_scale=lambda self: 77.0)
     case.equal(
@@ -124,7 +139,9 @@ def _check(name: str) -> str:
 
 @behaviour(
     "S12.9",
-    "step, unscale_ and update call the scaler's own methods in a fixed order, which overriders see",
+    "step() calls, in this order, its check, unscale_ with its check and _unscale_grads_, and _maybe_opt_step; for "
+    "an optimizer that handles the scale its check, _check_inf_per_device with its check and _unscale_grads_, and "
+    "_get_scale_async",
     private=True,
 )
 def own_calls_have_a_fixed_order(case: Case) -> None:

@@ -10,6 +10,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 
 from ampscaler.conformance.case import Case
 from ampscaler.conformance.registry import behaviour
+from ampscaler.conformance.tools import has_kernel, schema_of
 
 SCHEMAS = (
     "aten::_amp_foreach_non_finite_check_and_unscale_(Tensor(a!)[] self, Tensor(b!) found_inf, Tensor inv_scale) -> ()",
@@ -18,18 +19,10 @@ SCHEMAS = (
 )
 
 
-def _schema(operator: Any) -> Any:
-    """Of an operator, or of the only overload that it stands for."""
-    return operator._schema if hasattr(operator, "_schema") else getattr(operator, operator.overloads()[0])._schema
-
-
-def _has_kernel(name: str, key: str) -> bool:
-    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(name, key))
-
-
 @behaviour(
     "S13.1",
-    "Both operators say in their schemas what they write to, and have kernels for the device and for meta tensors",
+    "Both operators say in their schemas what they write to, and have kernels for the device and for meta tensors; "
+    "torch's also have functional and .out variants, no batching rule for vmap, and work under functionalize",
     operators=True,
 )
 def schemas_and_kernels(case: Case) -> None:
@@ -37,19 +30,21 @@ def schemas_and_kernels(case: Case) -> None:
         (case.operators.unscale, ["List[Tensor]", "Tensor", "Tensor"], [True, True, False]),
         (case.operators.update, ["Tensor"] * 3 + ["float", "float", "int"], [True, True] + [False] * 4),
     ):
-        arguments = _schema(operator).arguments
+        arguments = schema_of(operator).arguments
         case.equal([str(argument.type) for argument in arguments], types, "types of the arguments")
         marked = [argument.alias_info is not None and argument.alias_info.is_write for argument in arguments]
         case.equal(marked, written, "which arguments are written to")
     keys = [case.device.type.upper(), "Meta"]
     if case.operators.is_aten and torch.version.cuda is not None:
         keys.append("CUDA")
-    for name in case.operators.names:
+    for operator, name in zip((case.operators.unscale, case.operators.update), case.operators.names, strict=True):
         for key in keys:
-            case.true(_has_kernel(name, key), f"{name} has a kernel for {key}")
+            case.true(has_kernel(operator, key, composite=True), f"{name} has a kernel for {key}")
     if case.operators.is_aten:
-        case.equal([str(_schema(o)) for o in (case.operators.unscale, case.operators.update)], list(SCHEMAS), "schemas")
-        in_place = [_has_kernel(name, "ADInplaceOrView") for name in case.operators.names]
+        case.equal(
+            [str(schema_of(o)) for o in (case.operators.unscale, case.operators.update)], list(SCHEMAS), "schemas"
+        )
+        in_place = [has_kernel(o, "ADInplaceOrView") for o in (case.operators.unscale, case.operators.update)]
         case.equal(in_place, [False, True], "whether there is a kernel for ADInplaceOrView")
         _check_functional_variants(case)
         _check_out_variants(case)
@@ -128,7 +123,8 @@ class _ScaleAware:
 
 @behaviour(
     "S13.28",
-    "On meta and fake tensors nothing is computed; only a step that must read the flag cannot run on fake ones",
+    "On meta and fake tensors both operators run and compute nothing; under FakeTensorMode unscale_(), update() and "
+    "a step that is handed the scale work, an ordinary step(), which reads the flag, raises",
     operators=True,
 )
 def meta_and_fake_tensors(case: Case) -> None:

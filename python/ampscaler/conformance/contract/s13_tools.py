@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -11,6 +10,7 @@ import torch
 
 from ampscaler.conformance.case import Case
 from ampscaler.conformance.record import Log
+from ampscaler.conformance.tools import to_float32
 
 HALF, BFLOAT, FLOAT, DOUBLE = torch.float16, torch.bfloat16, torch.float32, torch.float64
 
@@ -21,11 +21,6 @@ INVERSES = (1.0, 0.5, 2.0**-16, 1 / 3000, 4.0, 0.0, -0.25, 1e-30, 1e-42, math.in
 NON_FINITE = (math.inf, -math.inf, math.nan)
 
 _WORDS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-
-def to_float32(value: float) -> float:
-    """A double rounded once to float32, by the C compiler."""
-    return ctypes.c_float(value).value
 
 
 def gradient(case: Case, size: int, dtype: torch.dtype) -> torch.Tensor:
@@ -97,22 +92,26 @@ def check_scaler(case: Case, gradients: Sequence[torch.Tensor], scale: float, fo
             check_bits(case, parameter, torch.ones_like(parameter), f"{what}: parameter {number} after a skipped step")
 
 
-def scaler_dtypes(case: Case) -> tuple[torch.dtype, ...]:
-    """What every scaler unscales here: it refuses float16, and torch's operator has bfloat16 on the CPU only."""
-    return (BFLOAT, FLOAT, DOUBLE) if case.device.type == "cpu" else (FLOAT, DOUBLE)
-
-
-def operator_dtypes(case: Case) -> tuple[torch.dtype, ...]:
-    """What every unscale operator takes here."""
-    return (HALF, *scaler_dtypes(case))
-
-
 def planted(case: Case, size: int, dtype: torch.dtype) -> Iterator[torch.Tensor]:
     """Gradients of ones with a non-finite first, middle and last element; inf, -inf and NaN take turns."""
     for turn, position in enumerate(dict.fromkeys((0, size // 2, size - 1))):
         values = torch.ones(size, dtype=dtype, device=case.device)
         values[position] = NON_FINITE[(turn + size) % 3]
         yield values
+
+
+def subnormal(case: Case, dtype: torch.dtype) -> torch.Tensor:
+    """The smallest values of the dtype, so that a product has to be rounded among subnormal numbers."""
+    limits = torch.finfo(dtype)
+    return (torch.arange(1, 200, dtype=DOUBLE) * (limits.tiny * limits.eps)).to(dtype).to(case.device)
+
+
+def many(case: Case, dtype: torch.dtype) -> Iterator[list[torch.Tensor]]:
+    """Lists longer than the chunks that kernels cut them into; the first, a middle or the last gradient is bad."""
+    for turn, which in enumerate((0, 64, 130)):
+        listed = [gradient(case, 5, dtype) for _ in range(131)]
+        listed[which][turn] = NON_FINITE[turn]
+        yield listed
 
 
 def _describe(gradients: Sequence[torch.Tensor]) -> str:

@@ -20,9 +20,16 @@ from ampscaler.conformance.contract.s13_tools import (
 from ampscaler.conformance.contract.s13_unscale_lists import check_refused_dtypes
 from ampscaler.conformance.contract.s13_update import update
 from ampscaler.conformance.registry import behaviour
+from ampscaler.conformance.tools_texts import no_kernel
 
 
-@behaviour("U13.1", "A float64 beyond the range of float32 counts as inf", operators=True, proven_on=(), only_on="cuda")
+@behaviour(
+    "U13.1",
+    "On CUDA the unscale operator takes a float64 beyond the range of float32 for inf",
+    operators=True,
+    proven_on=(),
+    only_on="cuda",
+)
 def doubles_are_narrowed(case: Case) -> None:
     for value, found in ((1e300, 1.0), (-1e39, 1.0), (3.4e38, 0.0), (-3.4e38, 0.0)):
         for size in (1, 33, 4097):
@@ -33,7 +40,11 @@ def doubles_are_narrowed(case: Case) -> None:
 
 
 @behaviour(
-    "U13.2", "float16, float32 and float64 gradients are supported", operators=True, proven_on=(), only_on="cuda"
+    "U13.2",
+    "On CUDA the unscale operator takes float16, float32 and float64 gradients",
+    operators=True,
+    proven_on=(),
+    only_on="cuda",
 )
 def half_float_and_double_on_cuda(case: Case) -> None:
     for dtype in (HALF, FLOAT, DOUBLE):
@@ -43,19 +54,24 @@ def half_float_and_double_on_cuda(case: Case) -> None:
             check_unscale(case, [case.tensor([1.0, math.nan], dtype)], inverse, found=True)
 
 
-@behaviour("U13.3", "torch's operator has no bfloat16 kernel", operators=True, proven_on=(), only_on="cuda")
+@behaviour(
+    "U13.3",
+    "On CUDA torch's unscale operator raises NotImplementedError for bfloat16 gradients",
+    operators=True,
+    proven_on=(),
+    only_on="cuda",
+)
 def bfloat16_is_missing(case: Case) -> None:
     values = case.tensor([8.0, 4.0], BFLOAT)
     if case.operators.is_aten:
-        text = "\"_amp_foreach_non_finite_check_and_unscale_cuda\" not implemented for 'BFloat16'"
-        case.raises(NotImplementedError, text, unscale, case, [values], 0.25)
+        case.raises(NotImplementedError, no_kernel("cuda", "BFloat16"), unscale, case, [values], 0.25)
     else:
         check_unscale(case, [values], 0.25)
 
 
 @behaviour(
     "U13.4",
-    "Complex, float8, integer and bool gradients raise NotImplementedError",
+    "On CUDA the unscale operator raises NotImplementedError for complex, float8, integer and bool gradients",
     operators=True,
     proven_on=(),
     only_on="cuda",
@@ -64,7 +80,13 @@ def other_dtypes_are_refused_on_cuda(case: Case) -> None:
     check_refused_dtypes(case)
 
 
-@behaviour("U13.5", "One call takes gradients of several dtypes", operators=True, proven_on=(), only_on="cuda")
+@behaviour(
+    "U13.5",
+    "On CUDA one call of the unscale operator takes gradients of several dtypes",
+    operators=True,
+    proven_on=(),
+    only_on="cuda",
+)
 def dtypes_may_be_mixed_on_cuda(case: Case) -> None:
     for size in (1, 33, 4097):
         check_unscale(case, [case.tensor([3.0] * size, dtype) for dtype in (HALF, FLOAT, DOUBLE, HALF)], 1 / 3000)
@@ -72,7 +94,7 @@ def dtypes_may_be_mixed_on_cuda(case: Case) -> None:
 
 @behaviour(
     "U13.6",
-    "Gradients on the CPU with a found_inf on the device, and the reverse, raise RuntimeError",
+    "The unscale operator raises RuntimeError for gradients on the CPU with a found_inf on CUDA, and the reverse",
     operators=True,
     proven_on=(),
     only_on="cuda",
@@ -84,7 +106,13 @@ def devices_may_not_be_mixed(case: Case) -> None:
         case.equal(values.tolist(), [8.0], "the gradient")
 
 
-@behaviour("U13.7", "The growth interval is narrowed to 32 bits", operators=True, proven_on=(), only_on="cuda")
+@behaviour(
+    "U13.7",
+    "On CUDA the update operator narrows the growth interval to 32 bits",
+    operators=True,
+    proven_on=(),
+    only_on="cuda",
+)
 def the_interval_is_narrowed(case: Case) -> None:
     case.equal(update(case, 8.0, 1, 0.0, interval=2**32 + 2), [16.0, 0], "scale and tracker at interval 2**32 + 2")
 

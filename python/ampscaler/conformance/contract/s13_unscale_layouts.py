@@ -15,16 +15,19 @@ from ampscaler.conformance.contract.s13_tools import (
     check_scaler,
     check_unscale,
     gradient,
-    operator_dtypes,
     product,
-    scaler_dtypes,
     unscale,
 )
 from ampscaler.conformance.registry import behaviour
+from ampscaler.conformance.tools import operator_dtypes, scaler_dtypes
+from ampscaler.conformance.tools_texts import ONE_PLACE
 
 
 @behaviour(
-    "S13.12", "Gradients of size 0 and of no dimensions are unscaled like others", operators=True, proven_on=("cpu",)
+    "S13.12",
+    "The unscale operator takes gradients of size 0 and of no dimensions like any others",
+    operators=True,
+    proven_on=("cpu",),
 )
 def empty_and_scalar_gradients(case: Case) -> None:
     for dtype in operator_dtypes(case):
@@ -45,7 +48,8 @@ def empty_and_scalar_gradients(case: Case) -> None:
 
 @behaviour(
     "S13.13",
-    "Transposed, sliced and channels-last gradients are written through; gaps are neither changed nor judged",
+    "The unscale operator writes through transposed, sliced and channels-last gradients; the gaps between their "
+    "elements are neither changed nor looked at",
     operators=True,
     proven_on=("cpu",),
 )
@@ -55,12 +59,26 @@ def strided_gradients_are_written_through(case: Case) -> None:
             _check_view(case, dtype, number, view, by_scaler=False)
             if case.scaler_class is not None and dtype in scaler_dtypes(case):
                 _check_view(case, dtype, number, view, by_scaler=True)
+        _check_slices_from_an_odd_element(case, dtype)
         image = gradient(case, 2 * 3 * 5 * 7, dtype).view(2, 3, 5, 7).contiguous(memory_format=torch.channels_last)
         check_unscale(case, [image], 1 / 3000)
         case.true(image.is_contiguous(memory_format=torch.channels_last), "channels-last stays so")
         long = gradient(case, 200002, dtype)
         check_unscale(case, [long[::2], long[1::2]], 0.5)
         check_unscale(case, [long.view(-1, 2).t()], 1 / 3000)
+
+
+def _check_slices_from_an_odd_element(case: Case, dtype: torch.dtype) -> None:
+    """Contiguous, but not aligned to a vector: the elements before the first whole vector are as good as any."""
+    for offset in (1, 2, 3, 5, 7, 9):
+        for place in (0, 1, 40, -1):
+            for bad in NON_FINITE:
+                base = torch.ones(129, dtype=dtype, device=case.device)
+                base[offset:][place] = bad
+                check_unscale(case, [base[offset:]], 0.25, found=True)
+                base = torch.ones(129, dtype=dtype, device=case.device)
+                base[offset - 1] = bad
+                check_unscale(case, [base[offset:]], 0.25)
 
 
 def _views(base: torch.Tensor) -> list[torch.Tensor]:
@@ -97,15 +115,10 @@ def _check_view(case: Case, dtype: torch.dtype, number: int, like: torch.Tensor,
         check_bits(case, base, expected, f"view {number}, {dtype}: the memory around it")
 
 
-REPEATED = (
-    "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
-    "Please clone() the tensor before performing the operation."
-)
-
-
 @behaviour(
     "S13.14",
-    "An expanded gradient that repeats elements raises, also with an inverse of 1",
+    "The unscale operator raises RuntimeError for an expanded gradient that repeats elements, also where inv_scale "
+    "is 1",
     operators=True,
     proven_on=("cpu",),
 )
@@ -115,12 +128,17 @@ def expanded_gradients_are_refused(case: Case) -> None:
             one = case.tensor([8.0, math.inf, 3.0], dtype)
             for expanded in (one[:1].expand(4), one.expand(2, 3), one.view(3, 1).expand(3, 5)):
                 flag = case.tensor(0.0)
-                case.raises(RuntimeError, REPEATED, case.operators.unscale, [expanded], flag, case.tensor(inverse))
+                case.raises(RuntimeError, ONE_PLACE, case.operators.unscale, [expanded], flag, case.tensor(inverse))
                 case.equal(one.tolist(), [8.0, math.inf, 3.0], "the elements")
                 case.equal(flag, case.tensor(0.0), "found_inf")
 
 
-@behaviour("S13.15", "An expanded gradient that repeats nothing is unscaled", operators=True, proven_on=("cpu",))
+@behaviour(
+    "S13.15",
+    "The unscale operator takes an expanded gradient that repeats nothing",
+    operators=True,
+    proven_on=("cpu",),
+)
 def expanded_without_repeats(case: Case) -> None:
     for dtype in operator_dtypes(case):
         one = case.tensor([8.0, 4.0, 3.0], dtype)
@@ -135,7 +153,7 @@ def expanded_without_repeats(case: Case) -> None:
 
 @behaviour(
     "S13.16",
-    "Elements that overlapping gradients share are multiplied once per mention, without an error",
+    "The unscale operator multiplies elements that overlapping gradients share once per mention, without an error",
     operators=True,
     proven_on=("cpu",),
 )
@@ -171,7 +189,8 @@ def _foreign_layouts(case: Case) -> list[tuple[str, torch.Tensor, str]]:
 
 @behaviour(
     "S13.17",
-    "COO, CSR, BSR, mkldnn, nested and quantized gradients raise NotImplementedError, alone or in a list",
+    "The unscale operator raises NotImplementedError for COO, CSR, BSR, mkldnn, nested and quantized gradients, "
+    "alone or in a list with dense ones",
     operators=True,
     proven_on=("cpu",),
 )
@@ -180,18 +199,19 @@ def other_layouts_are_refused(case: Case) -> None:
         operator = case.operators.names[0]
         start = f"^Could not run '{operator}' with arguments from the '{backend}' backend"
         known = re.compile(start if backend else re.escape(operator.replace("::", ".")))
-        text = known if case.operators.is_aten else None
+        text = known if case.operators.is_aten else None  # the dispatcher's text names its operator
         dense = case.tensor([8.0])
         for listed in ([foreign], [dense, foreign], [foreign, dense]):
             arguments = (listed, case.tensor(0.0), case.tensor(0.25))
-            case.raises(
-                NotImplementedError, text if case.operators.is_aten else None, case.operators.unscale, *arguments
-            )
+            case.raises(NotImplementedError, text, case.operators.unscale, *arguments)
         case.equal(dense.tolist(), [8.0], f"a dense gradient beside a {name} one")
 
 
 @behaviour(
-    "S13.18", "A lazily negated gradient raises RuntimeError and stays as it is", operators=True, proven_on=("cpu",)
+    "S13.18",
+    "The unscale operator raises RuntimeError for a lazily negated gradient, which stays as it is",
+    operators=True,
+    proven_on=("cpu",),
 )
 def negated_views_are_refused(case: Case) -> None:
     text = re.compile("^ fallback doesn't currently support mutable TensorLists with negation inputs")
@@ -205,7 +225,8 @@ def negated_views_are_refused(case: Case) -> None:
 
 @behaviour(
     "S13.19",
-    "With any argument on meta the whole call is a silent no-op, whatever the other arguments are",
+    "With any argument on meta a whole call of the unscale operator is a silent no-op, whatever the other arguments "
+    "are",
     operators=True,
     proven_on=("cpu",),
 )

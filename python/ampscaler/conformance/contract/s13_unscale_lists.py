@@ -8,17 +8,10 @@ from typing import Any
 import torch
 
 from ampscaler.conformance.case import Case
-from ampscaler.conformance.contract.s13_tools import (
-    BFLOAT,
-    HALF,
-    check_bits,
-    check_unscale,
-    gradient,
-    operator_dtypes,
-    product,
-)
-from ampscaler.conformance.contract.s13_unscale_layouts import REPEATED
+from ampscaler.conformance.contract.s13_tools import BFLOAT, HALF, check_bits, check_unscale, gradient, product
 from ampscaler.conformance.registry import behaviour
+from ampscaler.conformance.tools import operator_dtypes
+from ampscaler.conformance.tools_texts import ONE_PLACE, no_kernel
 
 _REFUSED = {
     torch.complex32: "ComplexHalf",
@@ -44,7 +37,7 @@ _REFUSED = {
 def check_refused_dtypes(case: Case) -> None:
     """Every other dtype raises, whatever its size and the inverse, and neither gradient nor flag change."""
     for dtype, name in _REFUSED.items():
-        text = f"\"_amp_foreach_non_finite_check_and_unscale_{case.device.type}\" not implemented for '{name}'"
+        text = no_kernel(case.device.type, name)
         for size in (2, 0, 100):
             for inverse in (1.0, 0.5):
                 values = torch.ones(size, device=case.device).to(dtype)
@@ -57,7 +50,8 @@ def check_refused_dtypes(case: Case) -> None:
 
 @behaviour(
     "S13.8",
-    "Complex, float8, integer and bool gradients raise NotImplementedError, also of size 0 and with an inverse of 1",
+    "The unscale operator raises NotImplementedError for complex, float8, integer and bool gradients, also of size "
+    "0 and where inv_scale is 1",
     operators=True,
     proven_on=("cpu",),
 )
@@ -67,7 +61,7 @@ def other_dtypes_are_refused(case: Case) -> None:
 
 @behaviour(
     "S13.9",
-    "An empty list returns before any check, even with an invalid found_inf and inv_scale",
+    "The unscale operator returns before any check for an empty list, even with an invalid found_inf and inv_scale",
     operators=True,
     proven_on=("cpu",),
 )
@@ -84,7 +78,8 @@ def an_empty_list_is_never_checked(case: Case) -> None:
 
 @behaviour(
     "S13.10",
-    "Gradients are a list or tuple of tensors and the inverse is a tensor: else the call raises and writes nothing",
+    "The unscale operator takes a list or tuple of gradients; a generator, an element that is no tensor, or an "
+    "inv_scale that is a float raises, TypeError from torch's Python function, and nothing is written",
     operators=True,
     proven_on=("cpu",),
 )
@@ -115,7 +110,7 @@ def lists_and_tuples_of_tensors_only(case: Case) -> None:
 
 @behaviour(
     "S13.11",
-    "One call takes gradients of several dtypes, with one found_inf for all",
+    "One call of the unscale operator takes gradients of several dtypes, with one found_inf for all",
     operators=True,
     proven_on=("cpu",),
 )
@@ -130,7 +125,8 @@ def dtypes_may_be_mixed(case: Case) -> None:
 
 @behaviour(
     "S13.20",
-    "Checked before any work, in order: one element in inv_scale, in found_inf; float32 of inv_scale, of found_inf",
+    "The unscale operator raises RuntimeError, before any work, unless inv_scale and then found_inf have one "
+    "element, of any shape, and inv_scale and then found_inf are float32",
     operators=True,
 )
 def the_scalars_are_checked_in_order(case: Case) -> None:
@@ -163,13 +159,13 @@ def the_scalars_are_checked_in_order(case: Case) -> None:
 
 @behaviour(
     "S13.21",
-    "A refused gradient leaves those before it scaled and those after it as they were",
+    "Where the unscale operator refuses a gradient, those before it are multiplied already, and those after it are not",
     operators=True,
     proven_on=("cpu",),
 )
 def a_failure_leaves_the_first_gradients_scaled(case: Case) -> None:
     dtype = (NotImplementedError, None)
-    overlap = (RuntimeError, REPEATED)
+    overlap = (RuntimeError, ONE_PLACE)
     for (kind, text), bad in (
         (dtype, case.tensor([1, 2], torch.int64)),
         (dtype, case.tensor([1j], torch.complex64)),

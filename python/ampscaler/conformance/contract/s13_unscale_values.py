@@ -18,12 +18,13 @@ from ampscaler.conformance.contract.s13_tools import (
     check_scaler,
     check_unscale,
     gradient,
-    operator_dtypes,
+    many,
     planted,
-    scaler_dtypes,
+    subnormal,
     unscale,
 )
 from ampscaler.conformance.registry import behaviour
+from ampscaler.conformance.tools import operator_dtypes, scaler_dtypes
 
 
 def _check_all_sizes(case: Case, dtype: torch.dtype) -> None:
@@ -31,14 +32,18 @@ def _check_all_sizes(case: Case, dtype: torch.dtype) -> None:
         for inverse in INVERSES if size < 5000 else (1.0, 1 / 3000):
             check_unscale(case, [gradient(case, size, dtype)], inverse)
     check_unscale(case, [gradient(case, size, dtype) for size in SIZES], 1 / 3000)
+    for inverse in (0.5, 0.25, 0.3, 1.5):
+        check_unscale(case, [subnormal(case, dtype)], inverse)
     if case.scaler_class is not None and dtype in scaler_dtypes(case):
+        check_scaler(case, [subnormal(case, dtype)], 4.0)
         for scale in (1.0, 65536.0, 3000.0):
             check_scaler(case, [gradient(case, size, dtype) for size in SIZES], scale)
 
 
 @behaviour(
     "S13.2",
-    "Values are multiplied by the float32 inverse in the computation type, rounded once; an inverse of 1 keeps them",
+    "The unscale operator multiplies by inv_scale in the computation type, float32 for float16 and bfloat16, and "
+    "rounds once; an inv_scale of 1 keeps the values, but quiets signalling NaNs of 16 bits; inf times 0 is NaN",
     operators=True,
 )
 def values_are_multiplied_by_the_inverse(case: Case) -> None:
@@ -82,7 +87,8 @@ def _check_signalling_nans(case: Case, size: int) -> None:
 
 @behaviour(
     "S13.3",
-    "The input is tested for inf and NaN, in the range of its dtype; overflow by the multiplication is not flagged",
+    "The unscale operator looks for inf and NaN in its input, in the range of the dtype: an overflow by its own "
+    "multiplication raises no flag",
     operators=True,
 )
 def the_input_is_tested(case: Case) -> None:
@@ -112,7 +118,8 @@ def the_input_is_tested(case: Case) -> None:
 
 @behaviour(
     "S13.4",
-    "A non-finite value anywhere, in any tensor of any size, stores 1.0 into found_inf; else found_inf is not touched",
+    "The unscale operator stores 1.0 into found_inf, whatever it held, for a non-finite value at any place in a "
+    "gradient of any size and stride, and else does not touch it",
     operators=True,
 )
 def the_flag_is_stored_or_left_alone(case: Case) -> None:
@@ -137,6 +144,8 @@ def the_flag_is_stored_or_left_alone(case: Case) -> None:
                 listed = [torch.ones(n, dtype=dtype, device=case.device) for n in lengths]
                 listed[which][-1] = NON_FINITE[which]
                 check_unscale(case, listed, 0.25, found=True)
+        for listed in many(case, dtype):
+            check_unscale(case, listed, 0.25, found=True)
     if case.scaler_class is not None:
         _check_the_flag_of_a_scaler(case)
 
@@ -151,6 +160,8 @@ def _check_the_flag_of_a_scaler(case: Case) -> None:
                 listed = [torch.ones(n, dtype=dtype, device=case.device) for n in lengths]
                 listed[which][-1] = NON_FINITE[which]
                 check_scaler(case, listed, 4.0, found=True)
+        for listed in many(case, dtype):
+            check_scaler(case, listed, 4.0, found=True)
     scaler = case.ready_scaler(4.0)
     for value, scale in ((math.inf, 2.0), (4.0, 2.0), (math.nan, 1.0), (4.0, 1.0)):
         scaler.step(case.sgd([1.0, 1.0], [value]))
@@ -160,7 +171,8 @@ def _check_the_flag_of_a_scaler(case: Case) -> None:
 
 @behaviour(
     "S13.5",
-    "Gradients, found_inf and inv_scale keep their version counters; leaves, results, inference tensors are written",
+    "The unscale operator leaves the version counters of gradients, found_inf and inv_scale, and writes to leaves "
+    "that require grad, to results and to inference tensors without an error",
     operators=True,
 )
 def version_counters_stay(case: Case) -> None:
@@ -187,7 +199,7 @@ def version_counters_stay(case: Case) -> None:
 
 @behaviour(
     "S13.6",
-    "float16, float32 and float64 gradients of every size are unscaled to the bit",
+    "The unscale operator takes float16, float32 and float64 gradients of every size, with results right to the bit",
     operators=True,
     proven_on=("cpu",),
 )
@@ -197,7 +209,10 @@ def half_float_and_double_are_supported(case: Case) -> None:
 
 
 @behaviour(
-    "S13.7", "bfloat16 gradients of every size are unscaled to the bit on the CPU", operators=True, proven_on=("cpu",)
+    "S13.7",
+    "On the CPU the unscale operator takes bfloat16 gradients of every size, with results right to the bit",
+    operators=True,
+    proven_on=("cpu",),
 )
 def bfloat16_is_supported(case: Case) -> None:
     _check_all_sizes(case, BFLOAT)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import random
-import re
 from typing import Any
 
 import torch
 
 from ampscaler.conformance.case import Case
-from ampscaler.conformance.contract.s13_tools import DOUBLE, to_float32
+from ampscaler.conformance.contract.s13_tools import DOUBLE
 from ampscaler.conformance.registry import behaviour
+from ampscaler.conformance.tools import iterate, to_float32
+from ampscaler.conformance.tools_texts import MODIFIED
 
 INT_MAX, INT_MIN = 2**31 - 1, -(2**31)
 
@@ -41,7 +42,8 @@ def _rule(
 
 @behaviour(
     "S13.22",
-    "Any found_inf but zero multiplies the scale by the backoff factor in double, rounded once and not clamped",
+    "Where found_inf is not 0, NaN included, the update operator multiplies the scale by the backoff factor in "
+    "double, rounded once to float32 and not clamped, and zeroes the tracker",
     operators=True,
 )
 def the_scale_backs_off_and_grows(case: Case) -> None:
@@ -102,28 +104,26 @@ def _check_random_updates(case: Case) -> None:
         case.equal(update(case, *arguments), list(_rule(*arguments)), f"scale and tracker after {arguments}")
 
 
-def _iterate(case: Case, scaler: Any, gradient: float) -> None:
-    """One iteration with one gradient."""
-    scaler.step(case.sgd([gradient]))
-    scaler.update()
-
-
 def _check_the_rule_of_a_scaler(case: Case) -> None:
     scaler = case.ready_scaler(3.0, growth_factor=1.1, backoff_factor=0.3, growth_interval=2)
     scale, tracker = 3.0, 0
     for count, value in enumerate((1.0, 1.0, math.inf, 1.0, math.nan, *[1.0] * 30, -math.inf, 1.0, 1.0)):
-        _iterate(case, scaler, value)
+        iterate(case, scaler, value)
         found_inf = 0.0 if math.isfinite(value) else 1.0
         scale, tracker = _rule(scale, tracker, found_inf, 1.1, 0.3, 2)
         case.equal(scaler.get_scale(), scale, f"scale after update {count + 1}")
         case.equal(case.growth_tracker(scaler), tracker, f"growth tracker after update {count + 1}")
     for start, factor, expected in ((2.0**-148, 0.5, 2.0**-149), (2.0**-149, 0.5, 0.0), (2.0**-149, 0.75, 2.0**-149)):
         scaler = case.ready_scaler(start, backoff_factor=factor)
-        _iterate(case, scaler, math.inf)
+        iterate(case, scaler, math.inf)
         case.equal(scaler.get_scale(), expected, f"scale {start} backed off by {factor}")
 
 
-@behaviour("S13.23", "Growth to inf or NaN is refused, and the tracker starts anew all the same", operators=True)
+@behaviour(
+    "S13.23",
+    "Where the scale would grow to inf or NaN the update operator leaves it, and zeroes the tracker all the same",
+    operators=True,
+)
 def growth_beyond_float32_is_refused(case: Case) -> None:
     largest = to_float32(3.4028234663852886e38)
     for scale, factor in (
@@ -145,13 +145,14 @@ def growth_beyond_float32_is_refused(case: Case) -> None:
     if case.scaler_class is not None:
         scaler = case.ready_scaler(2.0**126, growth_interval=2)
         for scale, tracker in ((2.0**126, 1), (2.0**127, 0), (2.0**127, 1), (2.0**127, 0), (2.0**127, 1)):
-            _iterate(case, scaler, 1.0)
+            iterate(case, scaler, 1.0)
             case.equal([scaler.get_scale(), case.growth_tracker(scaler)], [scale, tracker], "scale and growth tracker")
 
 
 @behaviour(
     "S13.24",
-    "The scale grows when the tracker equals the interval; a tracker beyond it counts on until a backoff, and wraps",
+    "Where found_inf is 0 the update operator adds 1 to the tracker, wrapping at 32 bits, and grows the scale and "
+    "zeroes the tracker only if it then equals the interval: one beyond it counts on until a backoff",
     operators=True,
 )
 def growth_needs_equality(case: Case) -> None:
@@ -186,32 +187,33 @@ def growth_needs_equality(case: Case) -> None:
 def _check_the_interval_of_a_scaler(case: Case) -> None:
     scaler = case.ready_scaler(8.0, growth_interval=10)
     for count in range(1, 6):
-        _iterate(case, scaler, 1.0)
+        iterate(case, scaler, 1.0)
         case.equal(case.growth_tracker(scaler), count, "growth tracker")
     for interval in (3, 5):  # below the tracker, and equal to it
         scaler.set_growth_interval(interval)
-        _iterate(case, scaler, 1.0)
+        iterate(case, scaler, 1.0)
         case.equal(scaler.get_scale(), 8.0, f"scale with the tracker beyond the interval {interval}")
     case.equal(case.growth_tracker(scaler), 7, "growth tracker beyond the interval")
     for value, scale, tracker in ((math.inf, 4.0, 0), *[(1.0, 4.0, count) for count in range(1, 5)], (1.0, 8.0, 0)):
-        _iterate(case, scaler, value)
+        iterate(case, scaler, value)
         case.equal(
             [scaler.get_scale(), case.growth_tracker(scaler)], [scale, tracker], "scale and tracker after a backoff"
         )
     scaler = case.ready_scaler(8.0)
     scaler.load_state_dict({**scaler.state_dict(), "_growth_tracker": INT_MAX})
-    _iterate(case, scaler, 1.0)
+    iterate(case, scaler, 1.0)
     case.equal([scaler.get_scale(), case.growth_tracker(scaler)], [8.0, INT_MIN], "scale and tracker beyond 32 bits")
     if case.device.type == "cpu":
         scaler = case.ready_scaler(8.0, growth_interval=2**32 + 2)
         for tracker in (1, 2, 3):
-            _iterate(case, scaler, 1.0)
+            iterate(case, scaler, 1.0)
             case.equal([scaler.get_scale(), case.growth_tracker(scaler)], [8.0, tracker], "scale and tracker")
 
 
 @behaviour(
     "S13.25",
-    "In place: the scale's version goes up by one, the tracker's stays; a scale that requires grad raises",
+    "The update operator writes in place and returns the scale; it bumps the scale's version by one and leaves the "
+    "tracker's; a scale that requires grad raises RuntimeError",
     operators=True,
 )
 def the_update_is_made_in_place(case: Case) -> None:
@@ -240,12 +242,13 @@ def the_update_is_made_in_place(case: Case) -> None:
     scale = case.tensor(8.0)
     scaled = loss * scale
     case.operators.update(scale, tracker, case.tensor(0.0), 2.0, 0.5, 3)
-    case.raises(RuntimeError, re.compile("has been modified by an inplace operation"), scaled.backward)
+    case.raises(RuntimeError, MODIFIED, scaled.backward)
 
 
 @behaviour(
     "S13.26",
-    "Checked in order: one element in growth_tracker, scale, found_inf; int32 growth_tracker; float32 scale, found_inf",
+    "The update operator raises RuntimeError unless growth_tracker, current_scale and found_inf have one element "
+    "and are int32, float32 and float32, checked in this order, sizes first",
     operators=True,
 )
 def the_arguments_are_checked_in_order(case: Case) -> None:
@@ -283,7 +286,12 @@ def the_arguments_are_checked_in_order(case: Case) -> None:
         )
 
 
-@behaviour("S13.27", "Factors may be ints and 0-dim tensors; the interval must be an int", operators=True)
+@behaviour(
+    "S13.27",
+    "The update operator takes factors that are ints or 0-dim tensors; an interval that is no int raises, TypeError "
+    "from torch's Python function",
+    operators=True,
+)
 def kinds_of_numbers(case: Case) -> None:
     two: Any
     for two in (2, 2.0, torch.tensor(2.0), torch.tensor(2), torch.tensor(2.0, dtype=DOUBLE)):

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import re
 from collections.abc import Iterator
 from typing import Any
 
 import torch
-import torch.distributed
 
-from ampscaler.conformance.case import Case, NotApplicable
+from ampscaler.conformance.case import Case
 from ampscaler.conformance.registry import behaviour
+from ampscaler.conformance.tools import INF, process_group
+from ampscaler.conformance.tools_texts import MODIFIED, NO_ROOM_FOR_ONE, NO_TENSORS, NOTHING_TO_STEP_BY, ONE_PLACE
 
-INF = float("inf")
 Two = collections.namedtuple("Two", ["loss", "logits"])
 One = collections.namedtuple("One", ["loss"])
 
@@ -51,11 +50,7 @@ def overflow_by_unscaling_is_not_seen(case: Case) -> None:
 def unscale_can_be_half_done(case: Case) -> None:
     good, bad = case.parameter([1.0]), case.parameter(case.tensor([1.0]).expand(3))
     scaler, optimizer = case.ready_scaler(4.0), case.sgd(good, bad)
-    text = (
-        "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
-        "Please clone() the tensor before performing the operation."
-    )
-    case.raises(RuntimeError, text, scaler.unscale_, optimizer)
+    case.raises(RuntimeError, ONE_PLACE, scaler.unscale_, optimizer)
     case.equal(case.gradients(optimizer), [[0.25], [1.0, 1.0, 1.0]], "gradients after the failure")
     bad.grad = case.tensor([1.0, 1.0, 1.0])
     scaler.unscale_(optimizer)
@@ -115,8 +110,7 @@ def named_containers_are_mistreated(case: Case) -> None:
     case.equal(list(scaled.loss), [case.tensor(4.0)], "what the iterator gives")
     case.same(type(scaler.scale({"loss": loss})), map, "type of the result for a dict, where a dict would be right")
     case.equal(list(scaler.scale({loss: 3.0})), [case.tensor(4.0)], "what the iterator gives where the key is a tensor")
-    text = "outputs must be a Tensor or an iterable of Tensors"
-    case.raises(ValueError, text, list, scaler.scale({1: loss}))
+    case.raises(ValueError, NO_TENSORS, list, scaler.scale({1: loss}))
 
 
 @behaviour(
@@ -138,28 +132,8 @@ def a_late_backward_fails_for_a_tensor_only(case: Case) -> None:
     scaler, parameter = case.new_scaler(4.0), case.parameter(None)
     loss = scaler.scale(parameter.sum())
     update(scaler)
-    text = re.compile(
-        r"^one of the variables needed for gradient computation has been modified by an inplace operation"
-    )
-    case.raises(RuntimeError, text, loss.backward)
+    case.raises(RuntimeError, MODIFIED, loss.backward)
     case.same(parameter.grad, None, "gradient of a loss that was scaled as a tensor")
-
-
-@contextlib.contextmanager
-def _group_of_one() -> Iterator[Any]:
-    """A gloo group of this process alone, torn down afterwards; a default group that was there stays."""
-    distributed: Any = torch.distributed
-    if not distributed.is_available() or not distributed.is_gloo_available():
-        raise NotApplicable("this torch has no gloo, which torch.distributed.fsdp.ShardedGradScaler needs on a CPU")
-    if distributed.is_initialized():
-        group = distributed.new_group([distributed.get_rank()], backend="gloo", use_local_synchronization=True)
-    else:
-        distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
-        group = distributed.group.WORLD
-    try:
-        yield group
-    finally:
-        distributed.destroy_process_group(group)
 
 
 def _adam(device: torch.device) -> Any:
@@ -182,7 +156,7 @@ def the_sharded_scaler_has_its_own_defects(case: Case) -> None:
         options = {"device": "cpu", "growth_interval": 1, "process_group": group}
         yield case.new_scaler(init_scale, of=ShardedGradScaler, **options), torch.device("cpu"), True
 
-    with _group_of_one() as group:
+    with process_group() as group:
         for scaler, device, sharded in scalers(3e38, group):
             scaler.scale(torch.ones((), device=device))
             parameter = torch.nn.Parameter(torch.ones(1, device=device))
@@ -195,8 +169,7 @@ def the_sharded_scaler_has_its_own_defects(case: Case) -> None:
             optimizer = case.optimizer(_adam(device))
             scaler.unscale_(optimizer)
             if sharded:
-                text = "output with shape [] doesn't match the broadcast shape [1]"
-                case.raises(RuntimeError, text, scaler.step, optimizer)
+                case.raises(RuntimeError, NO_ROOM_FOR_ONE, scaler.step, optimizer)
             else:
                 scaler.step(optimizer)
             case.equal(round(case.values(optimizer)[0][0], 4), 0.9, "parameter after unscale_() and step()")
@@ -207,7 +180,7 @@ def the_sharded_scaler_has_its_own_defects(case: Case) -> None:
                 scaler.step(optimizer)
                 scaler.update()
             else:
-                case.raises(AssertionError, "No inf checks were recorded for this optimizer.", scaler.step, optimizer)
+                case.raises(AssertionError, NOTHING_TO_STEP_BY, scaler.step, optimizer)
 
 
 @behaviour(

@@ -13,8 +13,8 @@ import torch
 
 from ampscaler.conformance.case import Case, NotApplicable
 from ampscaler.conformance.registry import behaviour
-
-INF = float("inf")
+from ampscaler.conformance.tools import INF
+from ampscaler.conformance.tools_texts import NOTHING_TO_STEP_BY, NOTHING_TO_UPDATE_BY, STEPPED_TWICE
 
 
 class _Disk(Exception):
@@ -230,7 +230,6 @@ def _at_the_address_of_a_deleted_one(case: Case, scaler: Any) -> Any:
     "should start afresh",
 )
 def a_reused_address_inherits_the_stage(case: Case) -> None:
-    text = "step() has already been called since the last update()."
     scaler = case.ready_scaler(4.0)
     if case.private:
         old, new = case.sgd([4.0]), case.sgd([4.0])
@@ -239,7 +238,7 @@ def a_reused_address_inherits_the_stage(case: Case) -> None:
         states[id(new)] = states.pop(id(old))
     else:
         new = _at_the_address_of_a_deleted_one(case, case.raw(scaler))
-    case.raises(RuntimeError, text, scaler.step, new)
+    case.raises(RuntimeError, STEPPED_TWICE, scaler.step, new)
     case.equal(case.values(new), [[1.0]], "parameter of the new optimizer, where 0 would be right")
     scaler.update()
     scaler.step(new)
@@ -248,16 +247,16 @@ def a_reused_address_inherits_the_stage(case: Case) -> None:
 
 @behaviour(
     "W16",
-    "step() takes a fused optimizer without gradients, with the int 0 for found_inf, and update() fails; with "
-    "other optimizers step() fails; both should do the same",
+    "step() takes a fused optimizer without gradients, with the int 0 for found_inf, and update() fails; with other "
+    "optimizers step() fails; both should do the same",
 )
 def fused_without_gradients_fails_late(case: Case) -> None:
     scaler, optimizer = case.ready_scaler(4.0), case.sgd(None)
-    case.raises(AssertionError, "No inf checks were recorded for this optimizer.", scaler.step, optimizer)
+    case.raises(AssertionError, NOTHING_TO_STEP_BY, scaler.step, optimizer)
     scaler = case.ready_scaler(4.0)
     optimizer = case.optimizer(torch.optim.Adam([case.parameter(None)], fused=True))
     scaler.step(optimizer)
-    case.raises(AssertionError, "No inf checks were recorded prior to update.", scaler.update)
+    case.raises(AssertionError, NOTHING_TO_UPDATE_BY, scaler.update)
     scaler, watcher = case.ready_scaler(4.0), _Watcher([case.parameter(None)])
     scaler.step(case.optimizer(watcher))
     case.equal(watcher.seen, 0, "found_inf")

@@ -22,7 +22,8 @@ def run_random(scaler_class: Any, programs: int, seed: int, device: str = "cpu")
     ModuleNotFoundError without the package hypothesis.
     """
     if importlib.util.find_spec("hypothesis") is None:
-        raise ModuleNotFoundError("--random needs Hypothesis: pip install hypothesis", name="hypothesis")
+        problem = "random programs need the package hypothesis: pip install 'ampscaler[conformance]'"
+        raise ModuleNotFoundError(problem, name="hypothesis")
     from ampscaler.conformance.random.search import search
 
     return search(scaler_class, programs, seed, device)

@@ -20,16 +20,20 @@ OUTPUTS = (
     "[]",
     "()",
 )
+#: Lazily scaled, or refused half way: worth walking through the result.
+ITERABLES = (
+    "(torch.ones(1<on>) for _ in range(2))",
+    "{'loss': torch.ones(1<on>)}",
+    "[torch.ones(1<on>), 5]",
+)
 ODD_OUTPUTS = (
+    *ITERABLES,
     "torch.ones(2, dtype=torch.complex64<on>)",
     "torch.ones(2<on>).to(torch.float8_e4m3fn)",
     "torch.sparse_coo_tensor([[0, 0]], [1.0, 2.0], (2,)<on>)",
     "torch.ones(2<on>).as_subclass(Tagged)",
     "torch.ones((), device='meta')",
     "torch.max(torch.ones(2, 2<on>), 0)",
-    "(torch.ones(1<on>) for _ in range(2))",
-    "{'loss': torch.ones(1<on>)}",
-    "[torch.ones(1<on>), 5]",
     "<p>",
     "5",
     "None",
@@ -97,7 +101,7 @@ PUBLIC = {
 #: What only torch's scaler and its like are asked, or answer alike.
 PRIVATE = {
     "scale_odd": tuple(f"scaler.scale({output})" for output in ODD_OUTPUTS),
-    "scale_and_consume": tuple(f"list(scaler.scale({output}))" for output in ODD_OUTPUTS[6:9]),
+    "scale_and_consume": tuple(f"list(scaler.scale({output}))" for output in ITERABLES),
     "step_arguments": (
         "scaler.step(<o>, None)",
         "scaler.step(<o>, lambda: 2.5)",

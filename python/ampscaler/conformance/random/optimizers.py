@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 
-class Raising(torch.optim.SGD):
-    """Raises on every second step, beginning with the first."""
+class RaisesNowAndThen:
+    """Mixed into an optimizer: raises on every second step, beginning with the first."""
 
     steps = 0
 
@@ -17,7 +17,11 @@ class Raising(torch.optim.SGD):
         self.steps += 1
         if self.steps % 2:
             raise RuntimeError("this optimizer raises now and then")
-        return super().step(closure)
+        return super().step(closure)  # type: ignore[misc]
+
+
+class Raising(RaisesNowAndThen, torch.optim.SGD):
+    """An ordinary optimizer that raises."""
 
 
 class AttributeVariant(torch.optim.SGD):
@@ -38,16 +42,8 @@ class AttributeVariant(torch.optim.SGD):
         return "stepped"
 
 
-class RaisingAttributeVariant(AttributeVariant):
-    """Raises on every second step, beginning with the first."""
-
-    steps = 0
-
-    def step(self, closure: Any = None) -> Any:
-        self.steps += 1
-        if self.steps % 2:
-            raise RuntimeError("this optimizer raises now and then")
-        return super().step(closure)
+class RaisingAttributeVariant(RaisesNowAndThen, AttributeVariant):
+    """One that handles the scale itself and raises."""
 
 
 class KeywordVariant(torch.optim.SGD):

@@ -86,7 +86,9 @@ def _missing(key: str, theirs: str | None, ours: str | None) -> tuple[str, str, 
     if key == "calls" or name.startswith("get("):
         nothing = "list()" if key == "calls" else "None"
         return key, theirs or nothing, ours or nothing
-    return f"hasattr({owner}, '{name}')", str(theirs is not None), str(ours is not None)
+    # The scaler itself may be missing, where only one of the constructors raised.
+    exists = f"hasattr(globals().get('{owner}'), '{name.removesuffix('()')}')"
+    return exists, str(theirs is not None), str(ours is not None)
 
 
 def _comment(text: str) -> str:

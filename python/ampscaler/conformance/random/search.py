@@ -7,9 +7,12 @@ import contextlib
 import dataclasses
 import re
 import sys
+import tempfile
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import hypothesis
+import hypothesis.configuration
 import torch
 from hypothesis import HealthCheck, Phase, Verbosity
 
@@ -52,7 +55,7 @@ class Outcome:
         self.kinds.update((s.kind, o.raised) for s, o in zip(ran.program, ran.expected, strict=True))
 
 
-class Different(Exception):
+class ProgramDiffers(Exception):
     """A program went differently."""
 
 
@@ -71,7 +74,7 @@ def lock_step(scaler_class: Any, private: bool, program: Program) -> Ran:
 
 
 def search(scaler_class: Any, count: int, seed: int, device: str) -> Outcome:
-    """See run_random."""
+    """Runs up to `count` programs, stops at the first that goes differently, and shortens it. See run_random."""
     private = Subject(scaler_class.__name__, scaler_class, find_operators(*ATEN)).is_private
     outcome = Outcome()
     failures: list[Ran] = []
@@ -94,21 +97,32 @@ def search(scaler_class: Any, count: int, seed: int, device: str) -> Outcome:
         if not failures:
             outcome.add(ran)
         if ran.differs:
-            failures.append(ran)
-            raise Different
+            failures[:] = [ran]
+            raise ProgramDiffers
 
-    with isolated():
+    with isolated(), _no_folder_left_behind():
         try:
             # Flaky: the program that failed does not fail every time. It is shown all the same.
-            with contextlib.suppress(Different, hypothesis.errors.Flaky):
+            with contextlib.suppress(ProgramDiffers, hypothesis.errors.Flaky):
                 agree()
             if failures:
                 # Hypothesis runs the simplest program last.
-                ran = _shortened(scaler_class, private, failures[-1])
+                ran = _shortened(scaler_class, private, failures[0])
                 outcome.script = write_script(scaler_class, seed, ran.program, ran.expected, ran.got)
         finally:
             sys.modules.pop(MODULE, None)
     return outcome
+
+
+@contextlib.contextmanager
+def _no_folder_left_behind() -> Iterator[None]:
+    """Hypothesis would write a folder where the command runs."""
+    with tempfile.TemporaryDirectory() as folder:
+        hypothesis.configuration.set_hypothesis_home_dir(folder)
+        try:
+            yield
+        finally:
+            hypothesis.configuration.set_hypothesis_home_dir(None)
 
 
 def _shortened(scaler_class: Any, private: bool, ran: Ran) -> Ran:
@@ -116,13 +130,9 @@ def _shortened(scaler_class: Any, private: bool, ran: Ran) -> Ran:
     for name in sorted({name for statement in ran.program for name in re.findall(r"\b[op]\d\b", statement.text)}):
         candidate = lock_step(scaler_class, private, _without(name, ran.program))
         ran = candidate if candidate.differs else ran
-    position = len(ran.program) - 1
-    while position > 0:
-        position -= 1
+    for position in reversed(range(len(ran.program) - 1)):
         candidate = lock_step(scaler_class, private, ran.program[:position] + ran.program[position + 1 :])
-        if candidate.differs:
-            ran = candidate
-            position = min(position + 1, len(ran.program) - 1)
+        ran = candidate if candidate.differs else ran
     return ran
 
 

@@ -8,11 +8,13 @@ from typing import Any
 
 import torch
 
+from ampscaler.conformance.values import step_value
+
 #: How deep containers are shown: a scaled str is a lazy map of maps without end.
 DEPTH = 6
+#: Attributes of optimizers that are shown. Containers are left out: param_groups and defaults are arguments, and the
+#: state is shown by parameter.
 PLAIN = (torch.Tensor, bool, int, float, str, type(None), tuple)
-#: The constructor's arguments as the optimizer keeps them; they do not change.
-CONSTANT = frozenset({"defaults", "param_groups", "params", "state"})
 IDENTITIES = ("_scale", "_growth_tracker", "_per_optimizer_states")
 PUBLIC = ("is_enabled", "get_scale", "state_dict")
 
@@ -25,7 +27,7 @@ def show(value: Any, depth: int = DEPTH) -> str:
         return repr(value)
     if isinstance(value, torch.Tensor):
         return _show_tensor(value)
-    if isinstance(value, int) and -(10**9) < value < 10**9:
+    if isinstance(value, int) and -(10**9) < value < 10**9:  # larger ones may be ids
         return repr(value)
     if isinstance(value, (str, int)):
         return value_text(repr(value))
@@ -39,8 +41,8 @@ def show(value: Any, depth: int = DEPTH) -> str:
         return f"{name}({', '.join([show(item, depth - 1) for item in value])})"
     if isinstance(value, BaseException):
         return f"{name}: {value_text(value)}"
-    if hasattr(value, "outcome") and hasattr(value, "value"):  # a report of the step: its value is what torch returns
-        return show(value.value, depth - 1)
+    if step_value(value) is not value:
+        return show(step_value(value), depth - 1)
     return value_text(f"{name} {value}")
 
 
@@ -65,7 +67,7 @@ def _show_tensor(tensor: torch.Tensor) -> str:
         return f"{kind}({parts}, shape={tuple(tensor.shape)}, coalesced={tensor.is_coalesced()}{extra})"
     try:
         data = "" if tensor.device.type == "meta" else str(tensor.tolist())
-    except Exception as error:  # a float8 with the negative bit
+    except Exception as error:  # a negative view of float8, which torch cannot list
         data = type(error).__name__
     version = "inference" if tensor.is_inference() else f"version {tensor._version}"
     return f"{kind}({data}, shape={tuple(tensor.shape)}, stride={tensor.stride()}, {version}{extra})"
@@ -84,6 +86,7 @@ def see(names: Mapping[str, Any], private: bool) -> tuple[Seen, dict[str, Any]]:
     """
     seen: Seen = {}
     objects: dict[str, Any] = {}
+    # Programs name optimizers o0, o1, ... and parameters p0, p1, ...
     numbered = {name: value for name, value in names.items() if len(name) == 2}
     optimizers = {name: value for name, value in numbered.items() if name[0] == "o"}
     parameters = {name: value for name, value in numbered.items() if name[0] == "p"}
@@ -126,7 +129,7 @@ def _see_scaler(name: str, scaler: Any, optimizers: Mapping[str, Any], seen: See
 def _see_optimizer(name: str, optimizer: Any, parameters: Mapping[str, Any], seen: Seen) -> None:
     attributes = vars(optimizer)
     for key, value in attributes.items():
-        if key not in CONSTANT and isinstance(value, PLAIN):
+        if isinstance(value, PLAIN):
             seen[f"{name}.{key}"] = show(value)
     state = attributes.get("state")
     if state:

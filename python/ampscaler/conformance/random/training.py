@@ -10,8 +10,8 @@ from hypothesis.strategies import DrawFn
 
 from ampscaler.conformance.random.vocabulary import (
     FLOATS,
-    NUMBERS,
     ODD_DTYPES,
+    PLAIN_NUMBERS,
     SHAPES,
     Parameter,
     Setting,
@@ -166,7 +166,7 @@ def backward(draw: DrawFn, setting: Setting) -> list[Statement]:
     dense = [parameter for parameter in setting.parameters if parameter.is_floating]
     if not dense:
         return []
-    factor = choose(draw, ("inf", "nan")) if sometimes(draw, 10) else choose(draw, NUMBERS[:4])
+    factor = choose(draw, ("inf", "nan")) if sometimes(draw, 10) else choose(draw, PLAIN_NUMBERS)
     total = " + ".join(f"({parameter.name} * {factor}).sum()" for parameter in dense)
     return [Statement("backward", f"scaler.scale({total}).backward()")]
 

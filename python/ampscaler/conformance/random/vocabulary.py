@@ -18,12 +18,14 @@ SHAPES = ((2,), (), (0,), (1,), (2, 3), (3, 2), (33,))
 FLOATS = ("float32", "float64", "bfloat16")
 #: Dtypes that torch's scaler or optimizers do not accept, or only sometimes.
 ODD_DTYPES = ("float16", "float16", "complex64", "float8_e4m3fn", "int32", "bool")
-NUMBERS = ("1.0", "2.0", "-3.0", "0.5", "0.1", "1000.0", "-1e-3", "3e4", "1e30", "-0.0", "1e-40", "3e38")
+PLAIN_NUMBERS = ("1.0", "2.0", "-3.0", "0.5")
+NUMBERS = (*PLAIN_NUMBERS, "0.1", "1000.0", "-1e-3", "3e4", "1e30", "-0.0", "1e-40", "3e38")
 NONFINITE = ("inf", "-inf", "nan")
 LAYOUTS = ("strided", "offset", "sparse", "shared", "subclass", "leaf", "refused")
-#: Gradients that torch does not accept, or only sometimes. The last is for ordinary optimizers only: fused kernels
-#: take no notice of strides, and read and write beyond its memory.
-REFUSED = ("torch._neg_view({dense})", "torch.ones({shape}, dtype=torch.float64)", "2.0", "{scalar}.expand({shape})")
+#: Gradients that torch does not accept, or only sometimes.
+REFUSED = ("torch._neg_view({dense})", "torch.ones({shape}, dtype=torch.float64)", "2.0")
+#: One more for ordinary optimizers: fused kernels take no notice of strides, and read and write beyond its memory.
+EXPANDED = "{scalar}.expand({shape})"
 
 
 def choose(draw: DrawFn, choices: Sequence[T]) -> T:
@@ -81,7 +83,7 @@ def options(device: str, dtype: str = "float32") -> str:
 def number(draw: DrawFn, plain: bool = False) -> str:
     """The literal of a finite number; `plain`: one that is exact and harmless in every dtype."""
     if plain:
-        return choose(draw, NUMBERS[:4])
+        return choose(draw, PLAIN_NUMBERS)
     if sometimes(draw, 20):
         return repr(draw(st.floats(width=32, allow_nan=False, allow_infinity=False)))
     return choose(draw, NUMBERS)
@@ -134,7 +136,7 @@ def _layout(draw: DrawFn, layout: str, dense: str, parameter: Parameter, setting
     tail = options(setting.device, parameter.dtype)
     alike = [p for p in setting.parameters if (p.shape, p.dtype) == (parameter.shape, parameter.dtype)]
     if layout == "refused":
-        template = choose(draw, REFUSED[:-1] if setting.fused else REFUSED)
+        template = choose(draw, REFUSED if setting.fused else (*REFUSED, EXPANDED))
         return template.format(dense=dense, scalar=f"torch.tensor(2.0{tail})", shape=parameter.shape)
     return {
         "shared": f"{choose(draw, alike).name}.grad",

@@ -65,7 +65,7 @@ class World:
             try:
                 value = eval(_compiled(text), self.names)
                 result = snapshot.show(value)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raised, result = True, snapshot.show(error)
         seen, objects = snapshot.see(self.names, self._private)
         replaced = tuple(
