@@ -4,8 +4,8 @@ test_parity.py compares the page with the contract, test_contract.py runs the co
 """
 
 import pathlib
-import sys
 
+import generated
 from ampscaler.conformance import SECTIONS, all_behaviours
 from ampscaler.conformance.differences import CPP_CLASS_DIFFERENCES
 from ampscaler.conformance.subject import CPP_CLASS
@@ -53,8 +53,4 @@ def generate() -> str:
 
 
 if __name__ == "__main__":
-    text = generate()
-    if sys.argv[1:] == ["--write"]:
-        FILE.write_text(text)
-    else:
-        print(text, end="")
+    generated.run(FILE, generate)

@@ -7,11 +7,11 @@ private names, odd types) ends the part of the scaler or optimizer that it happe
 from __future__ import annotations
 
 import pathlib
-import sys
 from typing import NamedTuple
 
 import torch
 
+import generated
 from ampscaler.conformance import Case, Difference, Subject, all_behaviours, find_subject
 from ampscaler.conformance.case import isolated
 from ampscaler.conformance.differences import CPP_CLASS_DIFFERENCES
@@ -321,8 +321,4 @@ def generate() -> str:
 
 
 if __name__ == "__main__":
-    text = generate()
-    if sys.argv[1:] == ["--write"]:
-        FILE.write_text(text)
-    else:
-        print(text, end="")
+    generated.run(FILE, generate)

@@ -16,7 +16,7 @@ def _live(scaler: Any) -> bool:
 class GrowsAtOrAboveTheInterval(ampscaler.GradScaler):
     """Grows where the tracker has reached or passed the interval; torch grows only where it is equal."""
 
-    sections: ClassVar[tuple[int, ...]] = (16,)
+    sections: ClassVar[tuple[int, ...]] = (13, 16)
 
     def update(self, new_scale: Any = None) -> None:
         if new_scale is None and _live(self) and type(self._growth_interval) is int:
@@ -24,31 +24,37 @@ class GrowsAtOrAboveTheInterval(ampscaler.GradScaler):
         super().update(new_scale)
 
 
-class GrowsToInf(ampscaler.GradScaler):
-    """Lets the scale grow beyond the largest float32, to inf."""
-
-    sections: ClassVar[tuple[int, ...]] = (16,)
+class CorrectsAfterwards(ampscaler.GradScaler):
+    """No defect: lets a subclass overwrite what an update without new_scale has made of scale and tracker."""
 
     def update(self, new_scale: Any = None) -> None:
         if new_scale is not None or not _live(self):
             return super().update(new_scale)
         scale, tracker = self._scale.clone(), self._growth_tracker.clone()  # type: ignore[union-attr]
         super().update()
+        self._correct(scale, tracker)
+
+    def _correct(self, scale: torch.Tensor, tracker: torch.Tensor) -> None:
+        """The two as they were before the update."""
+
+
+class GrowsToInf(CorrectsAfterwards):
+    """Lets the scale grow beyond the largest float32, to inf."""
+
+    sections: ClassVar[tuple[int, ...]] = (13,)
+
+    def _correct(self, scale: torch.Tensor, tracker: torch.Tensor) -> None:
         grown = scale * self._growth_factor
         refused = (self._scale == scale) & (tracker + 1 == self._growth_interval) & grown.isinf()
         self._scale.data.copy_(torch.where(refused, grown, self._scale))  # type: ignore[union-attr, arg-type]
 
 
-class TrackerSurvivesBackoff(ampscaler.GradScaler):
+class TrackerSurvivesBackoff(CorrectsAfterwards):
     """Does not reset the growth tracker where the scale backs off."""
 
-    sections: ClassVar[tuple[int, ...]] = (16,)
+    sections: ClassVar[tuple[int, ...]] = (7, 13)
 
-    def update(self, new_scale: Any = None) -> None:
-        if new_scale is not None or not _live(self):
-            return super().update(new_scale)
-        scale, tracker = self._scale.clone(), self._growth_tracker.clone()  # type: ignore[union-attr]
-        super().update()
+    def _correct(self, scale: torch.Tensor, tracker: torch.Tensor) -> None:
         kept = torch.where(self._scale < scale, tracker, self._growth_tracker)  # type: ignore[operator, arg-type]
         self._growth_tracker.data.copy_(kept)  # type: ignore[union-attr]
 

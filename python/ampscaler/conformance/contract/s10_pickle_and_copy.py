@@ -15,6 +15,15 @@ from ampscaler.conformance.case import Case
 from ampscaler.conformance.registry import behaviour
 from ampscaler.conformance.tools_texts import FLOAT16, NOTHING_TO_UPDATE_BY, PICKLED_MIDWAY
 
+#: The state of _trained_scaler.
+TRAINED = {
+    "scale": 0.10000000149011612,
+    "growth_factor": 3.0,
+    "backoff_factor": 0.25,
+    "growth_interval": 7,
+    "_growth_tracker": 1,
+}
+
 
 def _saved(scaler: Any) -> io.BytesIO:
     file = io.BytesIO()
@@ -74,18 +83,11 @@ def a_busy_scaler_is_not_picklable(case: Case) -> None:
     "initialises anew at its next scale(); copy.copy shares the entries until an update()",
 )
 def a_clone_goes_on_where_the_scaler_is(case: Case) -> None:
-    expected = {
-        "scale": 0.10000000149011612,
-        "growth_factor": 3.0,
-        "backoff_factor": 0.25,
-        "growth_interval": 7,
-        "_growth_tracker": 1,
-    }
     for name, cloner in _cloners().items():
         scaler = _trained_scaler(case)  # a new one each time: a shallow copy leaves its entries in it
         clone = case.recorded(cloner(case.raw(scaler)))
         case.same(type(case.raw(clone)), case.scaler_class, f"{name}: type")
-        case.equal(clone.state_dict(), expected, f"{name}: state")
+        case.equal(clone.state_dict(), TRAINED, f"{name}: state")
         if case.private:
             case.equal([clone._scale, clone._growth_tracker], [None, None], f"{name}: tensors")
         case.equal(clone.note, "kept", f"{name}: attribute of the user")
@@ -156,23 +158,14 @@ def _not_picklable_until_an_update(case: Case, scaler: Any) -> None:
     "weights_only=True",
 )
 def state_passes_by_state_dict(case: Case) -> None:
-    ours = case.ready_scaler(0.1, growth_factor=3.0, backoff_factor=0.25, growth_interval=7)
-    ours.step(case.sgd([4.0]))
-    ours.update()
+    ours = _trained_scaler(case)
     stock = case.ready_scaler(64.0, of=torch.amp.GradScaler)
     stock.load_state_dict(ours.state_dict())
-    expected = {
-        "scale": 0.10000000149011612,
-        "growth_factor": 3.0,
-        "backoff_factor": 0.25,
-        "growth_interval": 7,
-        "_growth_tracker": 1,
-    }
-    case.equal(stock.state_dict(), expected, "state passed to torch's class")
+    case.equal(stock.state_dict(), TRAINED, "state passed to torch's class")
     stock.update(32.0)
     for back in (case.new_scaler(4.0), case.ready_scaler(4.0)):
         back.load_state_dict(stock.state_dict())
-        case.equal(back.state_dict(), {**expected, "scale": 32.0}, "state passed back")
+        case.equal(back.state_dict(), {**TRAINED, "scale": 32.0}, "state passed back")
         case.equal(back.scale(case.tensor(1.0)), case.tensor(32.0), "scaled loss")
     file = _saved(case.raw(ours))
     case.raises(pickle.UnpicklingError, None, torch.load, file, weights_only=True)
