@@ -41,10 +41,11 @@ auto with_python_warnings(Result (*function)(Arguments...)) {
 
 std::unique_ptr<AmpScaler> make_scaler(const py::object& device, double init_scale,
                                        double growth_factor, double backoff_factor,
-                                       std::int64_t growth_interval, bool enabled) {
+                                       std::int64_t growth_interval, bool enabled,
+                                       const std::optional<ScalePolicy>& policy) {
   const py::object torch_device = py::module_::import("torch").attr("device")(device);
   AmpScalerOptions options(py::cast<c10::Device>(torch_device));
-  options.enabled(enabled);
+  options.enabled(enabled).policy(policy.value_or(ScalePolicy()));
   if (enabled) {  // a disabled scaler has no use for the numbers, and torch does not look at them
                   // either
     options.growth_factor(growth_factor)
@@ -212,7 +213,7 @@ void bind_iteration(ScalerClass& scaler) {
            py::arg("growth_factor") = defaults.growth_factor(),
            py::arg("backoff_factor") = defaults.backoff_factor(),
            py::arg("growth_interval") = defaults.growth_interval(),
-           py::arg("enabled") = defaults.enabled())
+           py::arg("enabled") = defaults.enabled(), py::kw_only(), py::arg("policy") = py::none())
       .def("scale", with_python_warnings(&scale), py::arg("outputs"),
            "`outputs` (a tensor, or nested lists and tuples of them) times the scale. Does not "
            "wait.")
@@ -230,6 +231,8 @@ void bind_iteration(ScalerClass& scaler) {
 
 void bind_numbers(ScalerClass& scaler) {
   scaler.def("is_enabled", &AmpScaler::is_enabled)
+      .def_property_readonly("policy", &AmpScaler::policy, py::return_value_policy::copy,
+                             "The ScalePolicy; the default one where none was given.")
       .def("get_scale", &AmpScaler::get_scale, py::call_guard<Release>(),
            "The scale; 1.0 when disabled. Waits.")
       .def("get_growth_tracker", &AmpScaler::get_growth_tracker, py::call_guard<Release>(),

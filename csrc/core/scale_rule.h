@@ -5,6 +5,7 @@
 // (ATen/native/cpu/AmpGradScalerKernels.cpp), to the bit.
 
 #include <cstdint>
+#include <limits>
 
 #include "core/finite.h"
 #include "core/macros.h"
@@ -21,6 +22,20 @@ struct ScaleRule {
   double backoff_factor;
   std::int64_t growth_interval;  // zero or negative: never grows
 };
+
+// The range that the scale is kept in; by default there is none, not even one that infinity leaves.
+struct ScaleLimits {
+  float min_scale = -std::numeric_limits<float>::infinity();
+  float max_scale = std::numeric_limits<float>::infinity();
+};
+
+// NaN stays NaN: every comparison with it fails.
+AMPSCALER_HOST_DEVICE inline float clamp_scale(float scale, const ScaleLimits& limits) {
+  if (scale < limits.min_scale) {
+    return limits.min_scale;
+  }
+  return scale > limits.max_scale ? limits.max_scale : scale;
+}
 
 // One product in double, rounded once to float: scale * factor can differ from a product in float.
 AMPSCALER_HOST_DEVICE inline float rescale(float scale, double factor) {
@@ -44,6 +59,14 @@ AMPSCALER_HOST_DEVICE inline ScaleState advance_scale(ScaleState state, const Sc
   }
   const float grown = rescale(state.scale, rule.growth_factor);
   return {is_finite(grown) ? grown : state.scale, 0};
+}
+
+// The same with the scale kept within limits, from whatever it was before: at the cap the count goes
+// on restarting, so the first back-off is followed by `growth_interval` clean steps as ever.
+AMPSCALER_HOST_DEVICE inline ScaleState advance_scale(ScaleState state, const ScaleRule& rule,
+                                                      const ScaleLimits& limits, float found_inf) {
+  const ScaleState next = advance_scale(state, rule, found_inf);
+  return {clamp_scale(next.scale, limits), next.growth_tracker};
 }
 
 }  // namespace ampscaler::core

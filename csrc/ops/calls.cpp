@@ -6,6 +6,7 @@
 #include <ATen/ops/_amp_update_scale.h>
 
 #include "ampscaler/ops.h"
+#include "core/policy.h"
 #include "ops/signatures.h"
 
 namespace ampscaler::ops {
@@ -13,6 +14,7 @@ namespace {
 
 constexpr const char* kUnscale = "ampscaler::unscale_";
 constexpr const char* kUpdateScale = "ampscaler::update_scale_";
+constexpr const char* kAdvanceScale = "ampscaler::advance_scale_";
 
 c10::OperatorHandle find(const char* name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
@@ -45,6 +47,18 @@ void update_scale_(const at::Tensor& scale, const at::Tensor& growth_tracker,
     at::_amp_update_scale_(const_cast<at::Tensor&>(scale), const_cast<at::Tensor&>(growth_tracker),
                            found_inf, growth_factor, backoff_factor, growth_interval);
   }
+}
+
+void advance_scale_(const at::Tensor& scale, const at::Tensor& growth_tracker,
+                    const at::Tensor& found_inf, double growth_factor, double backoff_factor,
+                    std::int64_t growth_interval, const ScalePolicy& policy) {
+  static const auto operation = find(kAdvanceScale).typed<AdvanceScaleFunction>();
+  core::ScaleLimits limits;
+  limits.min_scale = static_cast<float>(policy.min_scale().value_or(limits.min_scale));
+  limits.max_scale = static_cast<float>(policy.max_scale().value_or(limits.max_scale));
+  const core::PackedPolicy packed =
+      core::pack_policy({growth_factor, backoff_factor, growth_interval}, limits);
+  operation.call(scale, growth_tracker, found_inf, packed);
 }
 
 bool has_unscale_kernel(c10::DeviceType device_type) { return has_kernel(kUnscale, device_type); }

@@ -6,6 +6,8 @@
 #include <ATen/MemoryOverlap.h>
 #include <c10/core/GradMode.h>
 
+#include "core/policy.h"
+
 namespace ampscaler::ops {
 namespace {
 
@@ -69,6 +71,17 @@ void check_update_scale(const at::Tensor& scale, const at::Tensor& growth_tracke
   check_dtype(growth_tracker, at::kInt, "growth_tracker", "an int");
   check_dtype(scale, at::kFloat, "current_scale", "a float");
   check_dtype(found_inf, at::kFloat, "found_inf", "a float");
+}
+
+void check_policy(at::ArrayRef<double> policy) {
+  const std::string complaint = core::check_packed_policy(policy.data(), policy.size());
+  TORCH_CHECK_VALUE(complaint.empty(), "ampscaler::advance_scale_: policy: ", complaint, ".");
+}
+
+void check_advance_scale(const at::Tensor& scale, const at::Tensor& growth_tracker,
+                         const at::Tensor& found_inf, at::ArrayRef<double> policy) {
+  check_update_scale(scale, growth_tracker, found_inf);
+  check_policy(policy);
 }
 
 void check_update_scale_on_meta(const at::Tensor& scale) {

@@ -26,6 +26,14 @@ void check_unscalable(const at::Tensor& grad);
 void check_update_scale(const at::Tensor& scale, const at::Tensor& growth_tracker,
                         const at::Tensor& found_inf);
 
+/// All arguments of `advance_scale_`: those of `update_scale_`, then c10::ValueError for a list
+/// `policy` that core/policy.h does not accept.
+void check_advance_scale(const at::Tensor& scale, const at::Tensor& growth_tracker,
+                         const at::Tensor& found_inf, at::ArrayRef<double> policy);
+
+/// Only the list, for the Meta kernel.
+void check_policy(at::ArrayRef<double> policy);
+
 /// For the Meta kernel: a scale with a value cannot be updated by what has none.
 void check_update_scale_on_meta(const at::Tensor& scale);
 

@@ -23,11 +23,19 @@ void update_scale_meta(const at::Tensor& scale, const at::Tensor& /*growth_track
   scale.unsafeGetTensorImpl()->bump_version();
 }
 
+void advance_scale_meta(const at::Tensor& scale, const at::Tensor& growth_tracker,
+                        const at::Tensor& found_inf, at::ArrayRef<double> policy) {
+  check_policy(policy);
+  update_scale_meta(scale, growth_tracker, found_inf, /*growth_factor=*/0.0,
+                    /*backoff_factor=*/0.0, /*growth_interval=*/0);
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(ampscaler, Meta, library) {
   library.impl("unscale_", static_cast<UnscaleFunction*>(&unscale_meta));
   library.impl("update_scale_", static_cast<UpdateScaleFunction*>(&update_scale_meta));
+  library.impl("advance_scale_", static_cast<AdvanceScaleFunction*>(&advance_scale_meta));
 }
 
 }  // namespace ampscaler::ops

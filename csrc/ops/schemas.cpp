@@ -14,6 +14,10 @@ TORCH_LIBRARY(ampscaler, library) {
       "update_scale_(Tensor(a!) scale, Tensor(b!) growth_tracker, Tensor found_inf, "
       "float growth_factor, float backoff_factor, int growth_interval) -> ()",
       tags);
+  library.def(
+      "advance_scale_(Tensor(a!) scale, Tensor(b!) growth_tracker, Tensor found_inf, "
+      "float[] policy) -> ()",
+      tags);
   library.def("unscale_gradients.Tensor(Tensor[] scaled, Tensor scale) -> Tensor[]", tags);
   library.def("unscale_gradients.Scalar(Tensor[] scaled, float scale) -> Tensor[]", tags);
   library.def("global_grad_norm(Tensor[] gradients) -> Tensor", tags);

@@ -15,5 +15,8 @@ using UnscaleFunction = void(at::TensorList grads, const at::Tensor& found_inf,
 using UpdateScaleFunction = void(const at::Tensor& scale, const at::Tensor& growth_tracker,
                                  const at::Tensor& found_inf, double growth_factor,
                                  double backoff_factor, std::int64_t growth_interval);
+// `policy` is a list in the order of core/policy.h.
+using AdvanceScaleFunction = void(const at::Tensor& scale, const at::Tensor& growth_tracker,
+                                  const at::Tensor& found_inf, at::ArrayRef<double> policy);
 
 }  // namespace ampscaler::ops

@@ -14,6 +14,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include "ampscaler/errors.h"
+#include "ampscaler/gradient_groups.h"
 #include "ampscaler/ops.h"
 #include "core/numeric_options.h"
 #include "ops/device_copy.h"
@@ -204,9 +205,9 @@ void AmpScaler::update() {
   const std::vector<DeviceFoundInf> found_inf_per_device = impl().entries.found_inf();
   check<AssertionError>(!found_inf_per_device.empty(),
                         "No inf checks were recorded prior to update.");
-  ops::update_scale_(impl().scale, impl().growth_tracker,
-                     combine_found_inf(found_inf_per_device, impl().scale.device()),
-                     get_growth_factor(), get_backoff_factor(), get_growth_interval());
+  ops::advance_scale_(impl().scale, impl().growth_tracker,
+                      combine_found_inf(found_inf_per_device, impl().scale.device()),
+                      get_growth_factor(), get_backoff_factor(), get_growth_interval(), policy());
   impl().entries.end_iteration();
 }
 
@@ -214,10 +215,11 @@ void AmpScaler::update(double new_scale) {
   if (is_enabled()) {
     const ExclusiveUse use(impl().user);
     impl().check_initialised("update");
-    TORCH_CHECK(core::fits_float32(new_scale),
+    const double clamped = policy().clamp(new_scale);
+    TORCH_CHECK(core::fits_float32(clamped),
                 "value cannot be converted to type float without overflow");
     impl().check_writable();
-    impl().scale.fill_(new_scale);
+    impl().scale.fill_(clamped);
     impl().entries.end_iteration();
   }
 }
@@ -235,7 +237,7 @@ void AmpScaler::update(const at::Tensor& new_scale) {
       "new_scale should be a float or a 1-element torch.cuda.FloatTensor or torch.FloatTensor with "
       "requires_grad=False.");
   impl().check_writable();
-  impl().scale.copy_(new_scale);
+  impl().scale.copy_(policy().clamp(new_scale));
   impl().entries.end_iteration();
 }
 

@@ -88,6 +88,11 @@ AmpScalerOptions& AmpScalerOptions::enabled(bool value) {
   return *this;
 }
 
+AmpScalerOptions& AmpScalerOptions::policy(const ScalePolicy& value) {
+  policy_ = value;
+  return *this;
+}
+
 AmpScaler::Impl::Impl(const AmpScalerOptions& given) : options(given) {
   TORCH_CHECK_VALUE(!options.device().is_meta(),
                     "AmpScaler: device: expected a device that holds values, got meta");
@@ -95,9 +100,12 @@ AmpScaler::Impl::Impl(const AmpScalerOptions& given) : options(given) {
     TORCH_WARN("torch.cuda.amp.GradScaler is enabled, but CUDA is not available.  Disabling.");
     options.enabled(false);
   }
+  options.init_scale(options.policy().clamp(options.init_scale()));
 }
 
 bool AmpScaler::is_enabled() const { return impl().options.enabled(); }
+
+const ScalePolicy& AmpScaler::policy() const { return impl().options.policy(); }
 
 double AmpScaler::get_scale() const {
   if (!is_enabled()) {
@@ -150,7 +158,7 @@ void AmpScaler::load_state_dict(const c10::impl::GenericDict& state_dict) {
   TORCH_CHECK(!state_dict.empty(),
               "The source state dict is empty, possibly because it was saved from a disabled "
               "instance of GradScaler.");
-  const double scale = real_item(state_dict, kScale);
+  const double scale = policy().clamp(real_item(state_dict, kScale));
   // A saved scale may be anything that a float32 holds: it can have decayed to 0, or been set to
   // inf.
   TORCH_CHECK_VALUE(core::fits_float32(scale),

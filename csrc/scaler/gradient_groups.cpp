@@ -1,5 +1,6 @@
 // Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
-// Grouping by device and dtype, and the choice between our operator and torch's.
+// Grouping by device and dtype, the choice between our operator and torch's, and the combination of
+// what the checks of several devices found.
 
 #include "ampscaler/gradient_groups.h"
 
@@ -7,6 +8,9 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
+#include <ATen/ops/max.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
@@ -110,6 +114,22 @@ std::vector<DeviceFoundInf> GradientGroups::unscale_(const at::Tensor& inv_scale
     }
   }
   return found_inf_per_device;
+}
+
+at::Tensor combine_found_inf(const std::vector<DeviceFoundInf>& found_inf_per_device,
+                             c10::Device device) {
+  // The maximum, not torch's sum: fused optimizers skip only when the flag is exactly 1.
+  const c10::AutoGradMode no_grad(false);
+  if (found_inf_per_device.empty()) {
+    return at::zeros({}, at::dtype(at::kFloat).device(device));
+  }
+  std::vector<at::Tensor> on_device;
+  on_device.reserve(found_inf_per_device.size());
+  for (const DeviceFoundInf& found : found_inf_per_device) {
+    on_device.push_back(ops::on_device(found.found_inf, device));
+  }
+  // Never the recorded flag itself: what an optimizer does to its copy must not reach update().
+  return on_device.size() == 1 ? on_device.front().clone() : at::max(at::stack(on_device));
 }
 
 }  // namespace ampscaler

@@ -1,5 +1,5 @@
 // Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
-// Collecting, checking and grouping gradients; combining what the checks of several devices found.
+// Collecting, checking and grouping gradients.
 
 #include "scaler/gradients.h"
 
@@ -8,9 +8,6 @@
 #include <utility>
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/max.h>
-#include <ATen/ops/stack.h>
-#include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
 #include "ampscaler/ops.h"
@@ -78,22 +75,6 @@ GradientGroups group_gradients(const std::vector<at::Tensor>& parameters) {
     groups.add(gradient_values(parameter));
   }
   return groups;
-}
-
-at::Tensor combine_found_inf(const std::vector<DeviceFoundInf>& found_inf_per_device,
-                             c10::Device device) {
-  // The maximum, not torch's sum: fused optimizers skip only when the flag is exactly 1.
-  const c10::AutoGradMode no_grad(false);
-  if (found_inf_per_device.empty()) {
-    return at::zeros({}, at::dtype(at::kFloat).device(device));
-  }
-  std::vector<at::Tensor> on_device;
-  on_device.reserve(found_inf_per_device.size());
-  for (const DeviceFoundInf& found : found_inf_per_device) {
-    on_device.push_back(ops::on_device(found.found_inf, device));
-  }
-  // Never the recorded flag itself: what an optimizer does to its copy must not reach update().
-  return on_device.size() == 1 ? on_device.front().clone() : at::max(at::stack(on_device));
 }
 
 }  // namespace ampscaler

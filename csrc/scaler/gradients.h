@@ -23,10 +23,4 @@ void check_gradients(const std::vector<at::Tensor>& parameters, bool allow_half)
 /// since duplicates may overflow in their sum; other sparse ones stay as they are.
 GradientGroups group_gradients(const std::vector<at::Tensor>& parameters);
 
-/// The flags of several devices as a new 0-dim float32 tensor on `device`: exactly 0 or 1, 0 for no
-/// flag.
-/// Exported for its test, which makes up the devices.
-AMPSCALER_API at::Tensor combine_found_inf(const std::vector<DeviceFoundInf>& found_inf_per_device,
-                                           c10::Device device);
-
 }  // namespace ampscaler

@@ -10,8 +10,10 @@ import typing
 
 __all__: list[str] = [
     "AmpScaler",
+    "ScalePolicy",
     "StepOutcome",
     "StepResult",
+    "advance_scale_",
     "has_unscale_kernel",
     "host_read_count",
     "plan_mixed_precision_update",
@@ -51,6 +53,43 @@ class StepResult:
         What the optimizer's step returned; None when it was skipped.
         """
 
+class ScalePolicy:
+    """
+    What a scaler does beyond torch's rule: the scale stays within [min_scale, max_scale].
+
+    Each limit is None (no limit) or in [2**-126, 2**126], else ValueError. Immutable.
+    """
+    def __eq__(self, other: typing.Any) -> typing.Any: ...
+    def __getstate__(self) -> tuple[float | None, float | None]: ...
+    def __hash__(self) -> int: ...
+    def __init__(
+        self,
+        *,
+        min_scale: typing.SupportsFloat | typing.SupportsIndex | None = None,
+        max_scale: typing.SupportsFloat | typing.SupportsIndex | None = None,
+    ) -> None: ...
+    def __repr__(self) -> str: ...
+    def __setstate__(
+        self,
+        arg0: tuple[
+            typing.SupportsFloat | typing.SupportsIndex | None, typing.SupportsFloat | typing.SupportsIndex | None
+        ],
+    ) -> None: ...
+    def clamp(self, scale: typing.Any) -> typing.Any:
+        """
+        The nearest scale within the limits: a float, or a new tensor for a tensor. ValueError for a float NaN; does not wait.
+        """
+    @property
+    def max_scale(self) -> float | None:
+        """
+        The scale does not grow beyond this; None: no cap.
+        """
+    @property
+    def min_scale(self) -> float | None:
+        """
+        The scale does not fall below this; None: no floor.
+        """
+
 class AmpScaler:
     """
     The C++ loss scaler on Python optimizers: torch.amp.GradScaler's rules, and a step that says what it did.
@@ -63,6 +102,8 @@ class AmpScaler:
         backoff_factor: typing.SupportsFloat | typing.SupportsIndex = 0.5,
         growth_interval: typing.SupportsInt | typing.SupportsIndex = 2000,
         enabled: bool = True,
+        *,
+        policy: ScalePolicy | None = None,
     ) -> None: ...
     def get_backoff_factor(self) -> float: ...
     def get_growth_factor(self) -> float: ...
@@ -105,6 +146,24 @@ class AmpScaler:
         """
         Ends the iteration: adapts the scale, or sets it to `new_scale` (float or 0-dim tensor). Does not wait.
         """
+    @property
+    def policy(self) -> ScalePolicy:
+        """
+        The ScalePolicy; the default one where none was given.
+        """
+
+def advance_scale_(
+    scale: torch.Tensor,
+    growth_tracker: torch.Tensor,
+    found_infs: collections.abc.Sequence[torch.Tensor],
+    growth_factor: typing.SupportsFloat | typing.SupportsIndex,
+    backoff_factor: typing.SupportsFloat | typing.SupportsIndex,
+    growth_interval: typing.SupportsInt | typing.SupportsIndex,
+    policy: ScalePolicy,
+) -> None:
+    """
+    torch.ops.ampscaler.advance_scale_ with the numbers by name and a list of flags, of which one suffices. Does not wait.
+    """
 
 def has_unscale_kernel(device_type: str) -> bool:
     """

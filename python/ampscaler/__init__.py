@@ -1,7 +1,8 @@
 """ampscaler: safe and cheap low-precision backward passes for PyTorch.
 
 GradScaler is a drop-in for torch.amp.GradScaler; AmpScaler is the C++ class behind pybind11; torch.ops.ampscaler.*
-are the operators; functional holds the chain without state. C++ programs find the CMake package in `cmake_prefix_path`.
+are the operators; functional holds the chain without state. C++ programs find the CMake package in
+`cmake_prefix_path`.
 """
 
 import pathlib as _pathlib
@@ -12,7 +13,7 @@ _load.check_torch()
 
 from ampscaler import _C, functional  # noqa: E402  (loading the library needs the check first)
 from ampscaler._build_info import VERSION as __version__  # noqa: E402
-from ampscaler._C import AmpScaler, StepOutcome, StepResult  # noqa: E402
+from ampscaler._C import AmpScaler, ScalePolicy, StepOutcome, StepResult  # noqa: E402
 from ampscaler.grad_scaler import GradScaler  # noqa: E402
 
 #: Folder for CMAKE_PREFIX_PATH, so that `find_package(AmpScaler)` works in a C++ project.
@@ -21,6 +22,7 @@ cmake_prefix_path = str(_pathlib.Path(_C.__file__).parent / "share" / "cmake")
 __all__ = [
     "AmpScaler",
     "GradScaler",
+    "ScalePolicy",
     "StepOutcome",
     "StepResult",
     "__version__",

@@ -147,12 +147,31 @@ TEST(UpdateScaleKernel, AppliesTheScaleRule) {
   float found_inf = 0.0F;
   simt::Launcher launcher;
   const core::ScaleRule rule{2.0, 0.5, 3};
-  launcher.launch(dim3(1), dim3(1), &update_scale_kernel, &scale, &tracker, &found_inf, rule);
+  launcher.launch(dim3(1), dim3(1), &update_scale_kernel, &scale, &tracker, &found_inf, rule,
+                  core::ScaleLimits());
   EXPECT_EQ(scale, 16.0F);
   EXPECT_EQ(tracker, 0);
   found_inf = kNan;
-  launcher.launch(dim3(1), dim3(1), &update_scale_kernel, &scale, &tracker, &found_inf, rule);
+  launcher.launch(dim3(1), dim3(1), &update_scale_kernel, &scale, &tracker, &found_inf, rule,
+                  core::ScaleLimits());
   EXPECT_EQ(scale, 8.0F);
+}
+
+TEST(UpdateScaleKernel, KeepsTheScaleWithinLimits) {
+  float scale = 8.0F;
+  std::int32_t tracker = 2;
+  float found_inf = 0.0F;
+  simt::Launcher launcher;
+  const core::ScaleRule rule{2.0, 0.5, 3};
+  const core::ScaleLimits limits{7.0F, 12.0F};
+  launcher.launch(dim3(1), dim3(1), &update_scale_kernel, &scale, &tracker, &found_inf, rule,
+                  limits);
+  EXPECT_EQ(scale, 12.0F);
+  EXPECT_EQ(tracker, 0);
+  found_inf = 1.0F;
+  launcher.launch(dim3(1), dim3(1), &update_scale_kernel, &scale, &tracker, &found_inf, rule,
+                  limits);
+  EXPECT_EQ(scale, 7.0F);
 }
 
 }  // namespace

@@ -26,6 +26,7 @@
 
 #include "ampscaler/export.h"
 #include "ampscaler/optimizer_adapter.h"
+#include "ampscaler/scale_policy.h"
 #include "ampscaler/step_result.h"
 
 namespace torch::optim {
@@ -54,6 +55,8 @@ class AMPSCALER_API AmpScalerOptions {
   /// Clean steps in a row before the scale grows; >= 1.
   AmpScalerOptions& growth_interval(std::int64_t value);
   AmpScalerOptions& enabled(bool value);
+  /// What goes beyond torch's rule; init_scale is clamped to its limits when a scaler is built.
+  AmpScalerOptions& policy(const ScalePolicy& value);
 
   c10::Device device() const { return device_; }
   double init_scale() const { return init_scale_; }
@@ -61,6 +64,7 @@ class AMPSCALER_API AmpScalerOptions {
   double backoff_factor() const { return backoff_factor_; }
   std::int64_t growth_interval() const { return growth_interval_; }
   bool enabled() const { return enabled_; }
+  const ScalePolicy& policy() const { return policy_; }
 
  private:
   friend class AmpScaler;  // a loaded scale may be any float32, unlike a first one
@@ -71,6 +75,7 @@ class AMPSCALER_API AmpScalerOptions {
   double backoff_factor_ = 0.5;
   std::int64_t growth_interval_ = 2000;
   bool enabled_ = true;
+  ScalePolicy policy_;
 };
 
 class AMPSCALER_API AmpScaler {
@@ -120,13 +125,15 @@ class AMPSCALER_API AmpScaler {
   /// place. Does not wait. Throws AssertionError when nothing was checked since the last update.
   void update();
   /// Ends the iteration and sets the scale instead. What the checks found is dropped. Zero,
-  /// infinity and NaN are accepted, as by torch; a value beyond float32 throws.
+  /// infinity and NaN are accepted, as by torch; a value beyond float32 throws. Under a policy with
+  /// limits the new scale is clamped to them, and NaN is a c10::ValueError.
   void update(double new_scale);
   /// The same from a 0-dim tensor on the scaler's device type that requires no gradient; it is
   /// copied.
   void update(const at::Tensor& new_scale);
 
   bool is_enabled() const;
+  const ScalePolicy& policy() const;
   /// The scale; 1 when disabled. Waits for the device once the scale lives there.
   double get_scale() const;
   /// The scale tensor (0-dim float32), undefined before the first scale(). update() changes it in
@@ -148,7 +155,7 @@ class AMPSCALER_API AmpScaler {
   /// growth_interval, _growth_tracker (int); empty when disabled. Waits for the device once.
   c10::impl::GenericDict state_dict() const;
   /// Takes over such a dict, all of it or nothing; other keys are ignored, an int is accepted for a
-  /// float. No effect when disabled. Throws c10::Error for an empty dict, KeyError for a missing
+  /// float, and a policy clamps the scale. No effect when disabled. Throws c10::Error for an empty dict, KeyError for a missing
   /// key, c10::TypeError and c10::ValueError for a bad value.
   void load_state_dict(const c10::impl::GenericDict& state_dict);
 

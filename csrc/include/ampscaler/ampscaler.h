@@ -9,6 +9,7 @@
 #include "ampscaler/gradient_groups.h"
 #include "ampscaler/ops.h"
 #include "ampscaler/optimizer_adapter.h"
+#include "ampscaler/scale_policy.h"
 #include "ampscaler/step_result.h"
 
 namespace ampscaler {

@@ -22,6 +22,11 @@ struct DeviceFoundInf {
   at::Tensor found_inf;
 };
 
+/// The flags of several checks as a new 0-dim float32 tensor on `device`: their maximum, so exactly 0
+/// or 1; 0 for no flag. Does not wait.
+AMPSCALER_API at::Tensor combine_found_inf(const std::vector<DeviceFoundInf>& found_inf_per_device,
+                                           c10::Device device);
+
 /// For bindings and adapters that collect gradients themselves; programs use AmpScaler. One thread at
 /// a time.
 class AMPSCALER_API GradientGroups {

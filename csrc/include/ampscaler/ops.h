@@ -11,6 +11,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "ampscaler/export.h"
+#include "ampscaler/scale_policy.h"
 
 namespace ampscaler::ops {
 
@@ -43,6 +44,17 @@ AMPSCALER_API void unscale_(at::TensorList grads, const at::Tensor& found_inf,
 AMPSCALER_API void update_scale_(const at::Tensor& scale, const at::Tensor& growth_tracker,
                                  const at::Tensor& found_inf, double growth_factor,
                                  double backoff_factor, std::int64_t growth_interval);
+
+/// The same under a policy: the scale also stays within the limits of `policy`, whatever it was
+/// before. With the default policy bit for bit update_scale_().
+///
+/// torch.ops.ampscaler.advance_scale_ takes factors, interval and limits as one list of five
+/// numbers: growth_factor, backoff_factor, growth_interval, min_scale, max_scale (-inf and inf where
+/// there is no limit). Its arguments have the types of update_scale_().
+AMPSCALER_API void advance_scale_(const at::Tensor& scale, const at::Tensor& growth_tracker,
+                                  const at::Tensor& found_inf, double growth_factor,
+                                  double backoff_factor, std::int64_t growth_interval,
+                                  const ScalePolicy& policy);
 
 /// True if this build has a kernel of `unscale_` for plain tensors of that device type.
 AMPSCALER_API bool has_unscale_kernel(c10::DeviceType device_type);

@@ -20,8 +20,9 @@ enum class ElementType { kFloat16, kBFloat16, kFloat32, kFloat64 };
 cudaError_t launch_unscale(ElementType type, const std::vector<core::FlatTensor>& tensors,
                            const float* inv_scale, float* found_inf, cudaStream_t stream);
 
-/// See ampscaler/ops.h, update_scale_.
+/// See ampscaler/ops.h, update_scale_ and advance_scale_.
 cudaError_t launch_update_scale(float* scale, std::int32_t* growth_tracker, const float* found_inf,
-                                const core::ScaleRule& rule, cudaStream_t stream);
+                                const core::ScaleRule& rule, const core::ScaleLimits& limits,
+                                cudaStream_t stream);
 
 }  // namespace ampscaler::cuda

@@ -8,9 +8,11 @@
 namespace ampscaler::cuda {
 
 cudaError_t launch_update_scale(float* scale, std::int32_t* growth_tracker, const float* found_inf,
-                                const core::ScaleRule& rule, cudaStream_t stream) {
+                                const core::ScaleRule& rule, const core::ScaleLimits& limits,
+                                cudaStream_t stream) {
   CudaLauncher launcher{stream};
-  launcher.launch(dim3(1), dim3(1), &update_scale_kernel, scale, growth_tracker, found_inf, rule);
+  launcher.launch(dim3(1), dim3(1), &update_scale_kernel, scale, growth_tracker, found_inf, rule,
+                  limits);
   return launcher.error;
 }
 

@@ -8,8 +8,10 @@
 namespace ampscaler::cuda {
 
 __global__ void update_scale_kernel(float* scale, std::int32_t* growth_tracker,
-                                    const float* found_inf, core::ScaleRule rule) {
-  const core::ScaleState next = core::advance_scale({*scale, *growth_tracker}, rule, *found_inf);
+                                    const float* found_inf, core::ScaleRule rule,
+                                    core::ScaleLimits limits) {
+  const core::ScaleState next =
+      core::advance_scale({*scale, *growth_tracker}, rule, limits, *found_inf);
   *scale = next.scale;
   *growth_tracker = next.growth_tracker;
 }

@@ -93,5 +93,47 @@ TEST(ScaleRule, TheProductIsRoundedOnceFromDouble) {
             1.0F + 0x1p-22F);  // and up to even
 }
 
+ScaleState advance(float scale, std::int32_t tracker, const ScaleLimits& limits, float found_inf) {
+  return advance_scale({scale, tracker}, {2.0, 0.5, 3}, limits, found_inf);
+}
+
+TEST(ScaleLimits, TheFloorHoldsAndTheCountStillRestarts) {
+  const ScaleLimits limits{4.0F, kInfinity};
+  EXPECT_EQ(advance(16.0F, 2, limits, 1.0F).scale, 8.0F);
+  EXPECT_EQ(advance(8.0F, 2, limits, 1.0F).scale, 4.0F);
+  const ScaleState floor = advance(4.0F, 2, limits, kNan);
+  EXPECT_EQ(floor.scale, 4.0F);
+  EXPECT_EQ(floor.growth_tracker, 0);
+  EXPECT_EQ(advance(6.0F, 0, limits, 1.0F).scale, 4.0F);  // 3 is below
+}
+
+TEST(ScaleLimits, TheCapHoldsAndTheCountStillRestarts) {
+  const ScaleLimits limits{-kInfinity, 24.0F};
+  EXPECT_EQ(advance(8.0F, 2, limits, 0.0F).scale, 16.0F);
+  const ScaleState cap = advance(16.0F, 2, limits, 0.0F);
+  EXPECT_EQ(cap.scale, 24.0F);
+  EXPECT_EQ(cap.growth_tracker, 0);
+  EXPECT_EQ(advance(24.0F, 1, limits, 0.0F).growth_tracker, 2);
+  EXPECT_EQ(advance(24.0F, 0, limits, 1.0F).scale, 12.0F);
+}
+
+TEST(ScaleLimits, AScaleThatSomeoneSetOutsideIsBroughtBack) {
+  const ScaleLimits limits{1.0F, 16.0F};
+  EXPECT_EQ(advance(64.0F, 0, limits, 0.0F).scale, 16.0F);
+  EXPECT_EQ(advance(64.0F, 0, limits, 1.0F).scale, 16.0F);
+  EXPECT_EQ(advance(0.0F, 0, limits, 0.0F).scale, 1.0F);
+  EXPECT_EQ(advance(-kInfinity, 0, limits, 0.0F).scale, 1.0F);
+  EXPECT_EQ(advance(kInfinity, 0, limits, 1.0F).scale, 16.0F);
+  EXPECT_TRUE(std::isnan(advance(kNan, 0, limits, 0.0F).scale));
+}
+
+TEST(ScaleLimits, ByDefaultThereAreNone) {
+  for (const float scale : {kInfinity, -kInfinity, 0.0F, -0.0F, kTiny, 3e38F}) {
+    EXPECT_EQ(clamp_scale(scale, {}), scale);
+  }
+  EXPECT_TRUE(std::signbit(clamp_scale(-0.0F, {})));
+  EXPECT_TRUE(std::isnan(clamp_scale(kNan, {})));
+}
+
 }  // namespace
 }  // namespace ampscaler::core

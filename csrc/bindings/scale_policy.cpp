@@ -1,0 +1,93 @@
+// Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
+// ScalePolicy for Python, and the update of the drop-in under one.
+
+#include <utility>
+#include <vector>
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <ampscaler/gradient_groups.h>
+#include <ampscaler/ops.h>
+#include <ampscaler/scale_policy.h>
+
+#include "bindings/bindings.h"
+
+namespace ampscaler::bindings {
+namespace {
+
+using Limit = std::optional<double>;
+
+ScalePolicy make_policy(const Limit& min_scale, const Limit& max_scale) {
+  return ScalePolicy().min_scale(min_scale).max_scale(max_scale);
+}
+
+std::string describe(const ScalePolicy& self) {
+  const auto text = [](const Limit& limit) {
+    return limit ? std::string(py::repr(py::float_(*limit))) : std::string("None");
+  };
+  return "ScalePolicy(min_scale=" + text(self.min_scale()) +
+         ", max_scale=" + text(self.max_scale()) + ")";
+}
+
+using Limits = std::pair<Limit, Limit>;
+
+Limits limits_of(const ScalePolicy& self) { return {self.min_scale(), self.max_scale()}; }
+
+ScalePolicy from_limits(const Limits& limits) { return make_policy(limits.first, limits.second); }
+
+py::object clamp(const ScalePolicy& self, const py::object& scale) {
+  return THPVariable_Check(scale.ptr()) ? py::cast(self.clamp(THPVariable_Unpack(scale.ptr())))
+                                        : py::cast(self.clamp(scale.cast<double>()));
+}
+
+py::object is_equal(const ScalePolicy& self, const py::object& other) {
+  if (!py::isinstance<ScalePolicy>(other)) {
+    return py::reinterpret_borrow<py::object>(Py_NotImplemented);
+  }
+  return py::bool_(self == py::cast<const ScalePolicy&>(other));
+}
+
+void advance_scale_(const at::Tensor& scale, const at::Tensor& growth_tracker,
+                    const std::vector<at::Tensor>& found_infs, double growth_factor,
+                    double backoff_factor, std::int64_t growth_interval,
+                    const ScalePolicy& policy) {
+  std::vector<DeviceFoundInf> found_inf_per_device;
+  for (const at::Tensor& found_inf : found_infs) {
+    found_inf_per_device.push_back({found_inf.device(), found_inf});
+  }
+  ops::advance_scale_(scale, growth_tracker,
+                      combine_found_inf(found_inf_per_device, scale.device()), growth_factor,
+                      backoff_factor, growth_interval, policy);
+}
+
+}  // namespace
+
+void bind_scale_policy(py::module_& module) {
+  py::class_<ScalePolicy>(
+      module, "ScalePolicy",
+      "What a scaler does beyond torch's rule: the scale stays within [min_scale, max_scale].\n\n"
+      "Each limit is None (no limit) or in [2**-126, 2**126], else ValueError. Immutable.")
+      .def(py::init(&make_policy), py::kw_only(), py::arg("min_scale") = py::none(),
+           py::arg("max_scale") = py::none())
+      .def_property_readonly(
+          "min_scale", [](const ScalePolicy& self) { return self.min_scale(); },
+          "The scale does not fall below this; None: no floor.")
+      .def_property_readonly(
+          "max_scale", [](const ScalePolicy& self) { return self.max_scale(); },
+          "The scale does not grow beyond this; None: no cap.")
+      .def("clamp", &clamp, py::arg("scale"),
+           "The nearest scale within the limits: a float, or a new tensor for a tensor. ValueError "
+           "for a float NaN; does not wait.")
+      .def("__eq__", &is_equal, py::arg("other"))
+      .def("__hash__", [](const ScalePolicy& self) { return py::hash(py::cast(limits_of(self))); })
+      .def("__repr__", &describe)
+      .def(py::pickle(&limits_of, &from_limits));
+  module.def(
+      "advance_scale_", &advance_scale_, py::arg("scale"), py::arg("growth_tracker"),
+      py::arg("found_infs"), py::arg("growth_factor"), py::arg("backoff_factor"),
+      py::arg("growth_interval"), py::arg("policy"), py::call_guard<py::gil_scoped_release>(),
+      "torch.ops.ampscaler.advance_scale_ with the numbers by name and a list of flags, of which "
+      "one suffices. Does not wait.");
+}
+
+}  // namespace ampscaler::bindings
