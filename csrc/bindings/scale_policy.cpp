@@ -52,6 +52,7 @@ void advance_scale_(const at::Tensor& scale, const at::Tensor& growth_tracker,
                     double backoff_factor, std::int64_t growth_interval,
                     const ScalePolicy& policy) {
   std::vector<DeviceFoundInf> found_inf_per_device;
+  found_inf_per_device.reserve(found_infs.size());
   for (const at::Tensor& found_inf : found_infs) {
     found_inf_per_device.push_back({found_inf.device(), found_inf});
   }

@@ -57,7 +57,7 @@ enum PolicySlot : std::size_t {
 using PackedPolicy = std::array<double, kPolicySlots>;
 
 // An interval beyond 2^53 is none that a count of steps in 32 bits reaches, so it may be rounded.
-inline constexpr std::int64_t kLargestPackedInterval = std::int64_t{1} << 53;
+inline constexpr std::int64_t kLargestPackedInterval = 9'007'199'254'740'992;  // 2^53
 
 inline PackedPolicy pack_policy(const ScaleRule& rule, const ScaleLimits& limits) {
   const std::int64_t interval =

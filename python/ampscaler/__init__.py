@@ -1,8 +1,8 @@
 """ampscaler: safe and cheap low-precision backward passes for PyTorch.
 
 GradScaler is a drop-in for torch.amp.GradScaler; AmpScaler is the C++ class behind pybind11; torch.ops.ampscaler.*
-are the operators; functional holds the chain without state. C++ programs find the CMake package in
-`cmake_prefix_path`.
+are the operators; functional holds the chain without state; RobustAMPManager is a whole training step. C++ programs
+find the CMake package in `cmake_prefix_path`.
 """
 
 import pathlib as _pathlib
@@ -15,6 +15,7 @@ from ampscaler import _C, functional  # noqa: E402  (loading the library needs t
 from ampscaler._build_info import VERSION as __version__  # noqa: E402
 from ampscaler._C import AmpScaler, ScalePolicy, StepOutcome, StepResult  # noqa: E402
 from ampscaler.grad_scaler import GradScaler  # noqa: E402
+from ampscaler.manager import RobustAMPManager  # noqa: E402
 
 #: Folder for CMAKE_PREFIX_PATH, so that `find_package(AmpScaler)` works in a C++ project.
 cmake_prefix_path = str(_pathlib.Path(_C.__file__).parent / "share" / "cmake")
@@ -22,6 +23,7 @@ cmake_prefix_path = str(_pathlib.Path(_C.__file__).parent / "share" / "cmake")
 __all__ = [
     "AmpScaler",
     "GradScaler",
+    "RobustAMPManager",
     "ScalePolicy",
     "StepOutcome",
     "StepResult",
