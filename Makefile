@@ -38,7 +38,7 @@ export PYTHONPATH := $(CURDIR)/$(STAGE)
 export PATH := $(BIN):$(PATH)
 export AMPSCALER_CUDA
 
-.PHONY: help env build test test-cpp test-python test-random test-package test-fetched-googletest demo bench format stubs contract check-default-torch clean \
+.PHONY: help env build test test-cpp test-python test-random test-package test-fetched-googletest demo experiment bench format stubs contract check-default-torch clean \
   lint lint-format lint-python lint-spelling lint-tidy
 .DEFAULT_GOAL := help
 
@@ -102,6 +102,10 @@ test-fetched-googletest: build
 demo: build  ## Train on handwritten digits in FP16, in Python and in C++
 	python examples/python/train_digits.py --output $(BUILD)/demo
 	$(BUILD)/examples/cpp/train_digits $(BUILD)/demo/digits.csv $(BUILD)/demo/scale_trace.csv
+
+experiment: build  ## Train a small language model in FP32 and FP16, with torch's scaler and ours; prints a table
+	python benchmarks/train_mixed_precision_backward.py --run-mode real_cpu --scaler both --run-label make_experiment \
+	  --output-dir $(BUILD)/experiment --overwrite
 
 # In a folder of its own, so that the tests never come to need google-benchmark.
 bench: build  ## Measure against torch's own scaler
