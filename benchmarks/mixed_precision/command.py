@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import torch
 
-from mixed_precision import environment, hub, record, report
+from mixed_precision import environment, hub, reading, record, report
 from mixed_precision.errors import ACCEPTED, REJECTED, ExperimentError, UnavailableError
 from mixed_precision.model import load_model, plan_model
 from mixed_precision.options import Options, parse_options
@@ -54,8 +54,14 @@ def dry_run(options: Options) -> int:
     return ACCEPTED
 
 
+def is_out_of_memory(error: Exception) -> bool:
+    """torch's allocator for the CPU has no exception of its own."""
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
+
+
 def real_run(options: Options) -> int:
     record.check_output(options)
+    record.check_folder(options)
     environment.check_packages()
     environment.check_hardware(options.run_mode, options.candidate_dtype)
     classes = environment.scaler_classes(options)
@@ -68,17 +74,22 @@ def real_run(options: Options) -> int:
         with reproducible(model.network):
             runs = run_all(bench, classes)
             result = record.assemble(options, model, bench, runs)
-    except torch.OutOfMemoryError as error:
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
         raise UnavailableError(f"{options.run_mode}: not enough memory: {str(error).splitlines()[0]}") from error
+    # Before the write: a result that took hours is not lost with a full disk.
+    print(f"\n{report.make_report(result)}", flush=True)
     path = record.write(result, options)
-    print(f"\n{report.make_report(result)}\n\nrecord: {path}")
+    print(f"\nrecord: {path}")
     return ACCEPTED if result["decision"] == "accept" else REJECTED
 
 
 def run(options: Options) -> int:
     if options.read is not None:
         environment.check_packages()
-        print(report.make_report(record.read(options.output_dir, options.read)))
+        stored = reading.read(options.output_dir, options.read)
+        print(report.make_report(stored))
         return ACCEPTED
     return dry_run(options) if options.run_mode == "dry_run" else real_run(options)
 

@@ -11,10 +11,9 @@ from typing import Any
 
 import torch
 
+from mixed_precision.clock import MEBIBYTE
 from mixed_precision.errors import UnavailableError
 from mixed_precision.options import Options
-
-MEBIBYTE = 2**20
 
 
 def check_packages() -> None:

@@ -30,7 +30,7 @@ TINY = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
 }
-# Plain matrix products and a softmax: the only implementation whose backward is deterministic on every device.
+# Plain matrix products and a softmax, deterministic on every device; "sdpa" may choose a CUDA kernel that is not.
 ATTENTION = "eager"
 EVIDENCE = {
     "checkpoint": "real_model_mechanism_benchmark",

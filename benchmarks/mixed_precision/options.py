@@ -15,6 +15,8 @@ LABEL = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 GROWTH_INTERVAL = 1000
 BACKOFF_FACTOR = 0.5
 MAX_FLOAT32 = (2 - 2**-23) * 2.0**127
+MIN_FLOAT32 = 2.0**-126  # the smallest normal one
+MOST = 10**9
 SCALERS = ("torch", "ampscaler")
 
 
@@ -76,12 +78,11 @@ def label(text: str) -> str:
     return text
 
 
-count = number(int, "a whole number >= 1", lambda value: value >= 1)
-count_or_0 = number(int, "a whole number >= 0", lambda value: value >= 0)
-length = number(int, "a whole number >= 2", lambda value: value >= 2)
+count = number(int, f"a whole number in [1, {MOST}]", lambda value: 1 <= value <= MOST)
+count_or_0 = number(int, f"a whole number in [0, {MOST}]", lambda value: 0 <= value <= MOST)
+length = number(int, f"a whole number in [2, {MOST}]", lambda value: 2 <= value <= MOST)
 seed = number(int, "a whole number in [0, 2**63)", lambda value: 0 <= value < 2**63)
-positive = number(float, "a finite number > 0", lambda value: value > 0)
-scale = number(float, "a number > 0 that float32 can hold", lambda value: 0 < value <= MAX_FLOAT32)
+positive = number(float, "a normal float32 number > 0", lambda value: MIN_FLOAT32 <= value <= MAX_FLOAT32)
 
 
 def add_workload(parser: argparse.ArgumentParser) -> None:
@@ -93,7 +94,7 @@ def add_workload(parser: argparse.ArgumentParser) -> None:
     workload.add_argument("--warmup", type=count_or_0, default=1, help="steps before them, not measured")
     workload.add_argument("--learning-rate", type=positive, default=1e-4, help="of SGD")
     workload.add_argument("--max-norm", type=positive, default=1.0, help="the norm to which gradients are clipped")
-    workload.add_argument("--initial-scale", type=scale, default=65536.0)
+    workload.add_argument("--initial-scale", type=positive, default=65536.0)
     workload.add_argument("--max-scale-backoff-steps", type=count_or_0, default=12, help="extra attempts of a run")
     workload.add_argument("--seed", type=seed, default=2026)
 

@@ -1,4 +1,4 @@
-"""The record of an experiment: assembled, checked against schema.json, written once, read back with suspicion.
+"""The record of an experiment: assembled, checked against schema.json, written once. reading.py takes it back.
 
 A record is strict JSON and appears under its name complete or not at all.
 """
@@ -30,7 +30,7 @@ def record_path(folder: pathlib.Path, label: str) -> pathlib.Path:
 def check_output(options: Options) -> pathlib.Path:
     """The path of the record, if it may be written. Writes nothing."""
     path = record_path(options.output_dir, options.run_label)
-    if path.exists() and not options.overwrite:
+    if os.path.lexists(path) and not options.overwrite:
         raise LabelExistsError(f"--run-label {options.run_label}: {path} exists; choose another label, or --overwrite")
     folder = options.output_dir
     while not folder.exists() and folder != folder.parent:
@@ -38,6 +38,16 @@ def check_output(options: Options) -> pathlib.Path:
     if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
         raise ConfigurationError(f"--output-dir {options.output_dir}: expected a folder that can be written")
     return path
+
+
+def check_folder(options: Options) -> None:
+    """Makes the folder and a file in it, as the record will: a run may take hours before it is written."""
+    try:
+        options.output_dir.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=options.output_dir):
+            pass
+    except OSError as error:
+        raise ConfigurationError(f"--output-dir {options.output_dir}: {error.strerror}") from error
 
 
 def describe_workload(options: Options) -> dict[str, Any]:
@@ -95,6 +105,17 @@ def check_schema(record: Any) -> None:
         raise BrokenRecordError(f"{place}: {' '.join(error.message.split())[:200]}")
 
 
+def place(complete: pathlib.Path, path: pathlib.Path) -> None:
+    """Unlike a rename, refuses to replace a file that appeared meanwhile."""
+    try:
+        os.link(complete, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        with path.open("x", encoding="utf-8") as file:
+            file.write(complete.read_text(encoding="utf-8"))
+
+
 def write(record: dict[str, Any], options: Options) -> pathlib.Path:
     check_schema(record)
     text = to_json(record)
@@ -107,39 +128,9 @@ def write(record: dict[str, Any], options: Options) -> pathlib.Path:
             if options.overwrite:
                 complete.replace(path)
             else:
-                os.link(complete, path)  # unlike a rename, refuses to replace a file that appeared meanwhile
+                place(complete, path)
     except FileExistsError as error:
         raise LabelExistsError(f"--run-label {options.run_label}: {path} appeared during the run") from error
     except OSError as error:
         raise ConfigurationError(f"--output-dir {options.output_dir}: {error.strerror}") from error
     return path
-
-
-def refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
-
-
-def check_consistency(record: dict[str, Any], label: str) -> None:
-    if record["run_label"] != label:
-        raise BrokenRecordError(f"run_label: expected {label!r}, got {record['run_label']!r}")
-    decision, _ = gates.decide(gates.evaluate(record))
-    if decision != record["decision"]:
-        raise BrokenRecordError(f"decision: the record's numbers give {decision}, got {record['decision']}")
-
-
-def read(folder: pathlib.Path, label: str) -> dict[str, Any]:
-    """A stored record, if it is whole."""
-    path = record_path(folder, label)
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse_constant)
-        check_schema(record)
-        check_consistency(record, label)
-    except FileNotFoundError as error:
-        raise BrokenRecordError(f"--read {label}: there is no {path}") from error
-    except OSError as error:
-        raise BrokenRecordError(f"--read {label}: {path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise BrokenRecordError(f"--read {label}: {path}: expected strict JSON: {error}") from error
-    except BrokenRecordError as error:
-        raise BrokenRecordError(f"--read {label}: {path}: {error}") from error
-    return record

@@ -36,8 +36,16 @@ Limits limits_of(const ScalePolicy& self) { return {self.min_scale(), self.max_s
 ScalePolicy from_limits(const Limits& limits) { return make_policy(limits.first, limits.second); }
 
 py::object clamp(const ScalePolicy& self, const py::object& scale) {
-  return THPVariable_Check(scale.ptr()) ? py::cast(self.clamp(THPVariable_Unpack(scale.ptr())))
-                                        : py::cast(self.clamp(scale.cast<double>()));
+  if (THPVariable_Check(scale.ptr())) {
+    return py::cast(self.clamp(THPVariable_Unpack(scale.ptr())));
+  }
+  const double value = PyFloat_AsDouble(scale.ptr());
+  if (PyErr_Occurred() != nullptr) {
+    PyErr_Clear();
+    throw py::type_error(c10::str("ScalePolicy: scale: expected a number or a tensor, got ",
+                                  Py_TYPE(scale.ptr())->tp_name));
+  }
+  return py::cast(self.clamp(value));
 }
 
 py::object is_equal(const ScalePolicy& self, const py::object& other) {
@@ -67,7 +75,8 @@ void bind_scale_policy(py::module_& module) {
   py::class_<ScalePolicy>(
       module, "ScalePolicy",
       "What a scaler does beyond torch's rule: the scale stays within [min_scale, max_scale].\n\n"
-      "Each limit is None (no limit) or in [2**-126, 2**126], else ValueError. Immutable.")
+      "Each limit is None (no limit) or in [2**-126, 2**126], else ValueError, rounded to float32. "
+      "Immutable.")
       .def(py::init(&make_policy), py::kw_only(), py::arg("min_scale") = py::none(),
            py::arg("max_scale") = py::none())
       .def_property_readonly(
@@ -77,7 +86,8 @@ void bind_scale_policy(py::module_& module) {
           "max_scale", [](const ScalePolicy& self) { return self.max_scale(); },
           "The scale does not grow beyond this; None: no cap.")
       .def("clamp", &clamp, py::arg("scale"),
-           "The nearest scale within the limits: a float, or a new tensor for a tensor. ValueError "
+           "The nearest scale within the limits: a float, or a new float32 tensor for a tensor. "
+           "ValueError "
            "for a float NaN; does not wait.")
       .def("__eq__", &is_equal, py::arg("other"))
       .def("__hash__", [](const ScalePolicy& self) { return py::hash(py::cast(limits_of(self))); })

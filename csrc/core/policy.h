@@ -12,12 +12,12 @@
 #include <sstream>
 #include <string>
 
+#include "core/numeric_options.h"
 #include "core/scale_rule.h"
 
 namespace ampscaler::core {
 
-// Scales are powers of two that are normal floats, and so are their inverses. Beyond 2^126 the
-// inverse is subnormal: a device that flushes those would multiply every gradient by 0. Below 2^-126
+// A limit is a normal float, and so is its inverse. Beyond 2^126 the inverse is subnormal: a device that flushes those would multiply every gradient by 0. Below 2^-126
 // such a device would flush the scale itself.
 inline constexpr double kSmallestLimit = 0x1p-126;
 inline constexpr double kLargestLimit = 0x1p126;
@@ -76,7 +76,10 @@ inline std::string check_packed_policy(const double* values, std::size_t count) 
   } else if (const double interval = values[kGrowthInterval];
              !(std::abs(interval) <= static_cast<double>(kLargestPackedInterval)) ||
              interval != std::trunc(interval)) {
-    text << "growth_interval: expected an integer of at most 53 bits, got " << interval;
+    text << "growth_interval: expected an integer in [-2^53, 2^53], got " << interval;
+  } else if (!fits_float32(values[kMinScale]) || !fits_float32(values[kMaxScale])) {
+    text << "min_scale, max_scale: expected float32 values, got " << values[kMinScale] << " and "
+         << values[kMaxScale];
   } else if (!(values[kMinScale] <= values[kMaxScale])) {
     text << "min_scale: expected at most max_scale = " << values[kMaxScale] << ", got "
          << values[kMinScale];

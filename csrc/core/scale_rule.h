@@ -23,7 +23,7 @@ struct ScaleRule {
   std::int64_t growth_interval;  // zero or negative: never grows
 };
 
-// The range that the scale is kept in; by default there is none, not even one that infinity leaves.
+// The range that the scale is kept in; by default unlimited: infinity stays infinity.
 struct ScaleLimits {
   float min_scale = -std::numeric_limits<float>::infinity();
   float max_scale = std::numeric_limits<float>::infinity();
@@ -61,8 +61,8 @@ AMPSCALER_HOST_DEVICE inline ScaleState advance_scale(ScaleState state, const Sc
   return {is_finite(grown) ? grown : state.scale, 0};
 }
 
-// The same with the scale kept within limits, from whatever it was before: at the cap the count goes
-// on restarting, so the first back-off is followed by `growth_interval` clean steps as ever.
+// The same with the scale kept within limits, whatever it was before. The count is the rule's own: at
+// the cap it restarts as if the scale had grown.
 AMPSCALER_HOST_DEVICE inline ScaleState advance_scale(ScaleState state, const ScaleRule& rule,
                                                       const ScaleLimits& limits, float found_inf) {
   const ScaleState next = advance_scale(state, rule, found_inf);

@@ -16,25 +16,28 @@
 namespace ampscaler {
 namespace {
 
-void check_limit(const char* argument, const std::optional<double>& value) {
-  if (value) {
-    check_accepted<c10::ValueError>(core::check_scale_limit(argument, *value));
+// The limit as the float32 that the scale can take, or the reason why not.
+std::optional<double> checked_limit(const char* argument, const std::optional<double>& value) {
+  if (!value) {
+    return std::nullopt;
   }
+  check_accepted<c10::ValueError>(core::check_scale_limit(argument, *value));
+  return static_cast<float>(*value);
 }
 
 }  // namespace
 
 ScalePolicy& ScalePolicy::min_scale(std::optional<double> value) {
-  check_limit("min_scale", value);
-  check_accepted<c10::ValueError>(core::check_scale_limits(value, max_scale_));
-  min_scale_ = value;
+  const std::optional<double> limit = checked_limit("min_scale", value);
+  check_accepted<c10::ValueError>(core::check_scale_limits(limit, max_scale_));
+  min_scale_ = limit;
   return *this;
 }
 
 ScalePolicy& ScalePolicy::max_scale(std::optional<double> value) {
-  check_limit("max_scale", value);
-  check_accepted<c10::ValueError>(core::check_scale_limits(min_scale_, value));
-  max_scale_ = value;
+  const std::optional<double> limit = checked_limit("max_scale", value);
+  check_accepted<c10::ValueError>(core::check_scale_limits(min_scale_, limit));
+  max_scale_ = limit;
   return *this;
 }
 
@@ -54,7 +57,8 @@ at::Tensor ScalePolicy::clamp(const at::Tensor& scale) const {
   const auto scalar = [](const std::optional<double>& limit) {
     return limit ? std::optional<at::Scalar>(*limit) : std::nullopt;
   };
-  return at::clamp(scale, scalar(min_scale_), scalar(max_scale_));
+  // In float32, as a scaler keeps it: limits may not fit the dtype that someone computed a scale in.
+  return at::clamp(scale.to(at::kFloat), scalar(min_scale_), scalar(max_scale_));
 }
 
 }  // namespace ampscaler

@@ -1,7 +1,8 @@
 """Failure: log_softmax overflows in fp16, every gradient is NaN, and the loss shows nothing.
 
 Prints loss and gradients of two losses, each in fp16, with its remedy, and in bfloat16. On a CUDA device autocast runs
-log_softmax in float32; on a CPU only cross_entropy. In a model that was converted with .half() nothing is cast.
+log_softmax in float32; on a CPU it casts cross_entropy but not log_softmax. In a model that was converted with .half()
+nothing is cast.
 """
 
 import dataclasses

@@ -29,7 +29,7 @@ class Batch:
 
 @dataclasses.dataclass
 class Report:
-    """What happened in the iterations, and how far the target network ended from the value network."""
+    """What happened in the iterations."""
 
     policy_applied: int = 0
     value_applied: int = 0

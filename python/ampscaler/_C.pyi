@@ -57,7 +57,7 @@ class ScalePolicy:
     """
     What a scaler does beyond torch's rule: the scale stays within [min_scale, max_scale].
 
-    Each limit is None (no limit) or in [2**-126, 2**126], else ValueError. Immutable.
+    Each limit is None (no limit) or in [2**-126, 2**126], else ValueError, rounded to float32. Immutable.
     """
     def __eq__(self, other: typing.Any) -> typing.Any: ...
     def __getstate__(self) -> tuple[float | None, float | None]: ...
@@ -77,7 +77,7 @@ class ScalePolicy:
     ) -> None: ...
     def clamp(self, scale: typing.Any) -> typing.Any:
         """
-        The nearest scale within the limits: a float, or a new tensor for a tensor. ValueError for a float NaN; does not wait.
+        The nearest scale within the limits: a float, or a new float32 tensor for a tensor. ValueError for a float NaN; does not wait.
         """
     @property
     def max_scale(self) -> float | None:

@@ -5,12 +5,10 @@ Every error names the operation, the argument, what was expected and what came i
 
 from __future__ import annotations
 
-import fractions
-import itertools
 import math
 import numbers
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +17,7 @@ _CLASS = "RobustAMPManager"
 _STEP = "RobustAMPManager.training_step"
 _LOAD = "RobustAMPManager.load_state_dict"
 
+_MOST_STEPS = 1_000_000
 _STATE_KEYS = ("scaler", "skip_count", "scale_history", "nonfinite_losses")
 
 
@@ -28,6 +27,16 @@ def _is_number(value: object) -> bool:
 
 def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def checked_participants(model: Any, optimizer: Any) -> None:
+    """The two objects that everything is called on."""
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"{_CLASS}: model: expected a torch.nn.Module, got {type(model).__name__}")
+    missing = [name for name in ("param_groups", "step", "zero_grad") if not hasattr(optimizer, name)]
+    if missing:
+        got = f"{type(optimizer).__name__} without {', '.join(missing)}"
+        raise TypeError(f"{_CLASS}: optimizer: expected a torch.optim.Optimizer, got {got}")
 
 
 def checked_device(device: torch.device | str | None, model: torch.nn.Module) -> torch.device:
@@ -69,14 +78,18 @@ def checked_steps(steps: int) -> int:
         raise TypeError(f"{_CLASS}: accumulation_steps: expected an int, got {type(steps).__name__}")
     if steps < 1:
         raise ValueError(f"{_CLASS}: accumulation_steps: expected at least 1, got {steps}")
+    if steps > _MOST_STEPS:
+        raise ValueError(f"{_CLASS}: accumulation_steps: expected at most {_MOST_STEPS}, got {steps}")
     return steps
 
 
 def checked_weights(weights: Sequence[float] | None, steps: int) -> tuple[float, ...]:
     """`steps` positive numbers that sum to 1; equal ones for None."""
     if weights is None:
-        return tuple(itertools.repeat(float(fractions.Fraction(1, steps)), steps))
+        return (1 / steps,) * steps
     where = f"{_CLASS}: accumulation_weights"
+    if not isinstance(weights, Iterable):
+        raise TypeError(f"{where}: expected a sequence of numbers or None, got {type(weights).__name__}")
     values = tuple(weights)
     for index, weight in enumerate(values):
         if not _is_number(weight):
@@ -123,6 +136,9 @@ def checked_state(state_dict: Mapping[str, Any]) -> tuple[dict[str, Any], int, l
         raise TypeError(f"{_LOAD}: skip_count: expected an int, got {type(skip_count).__name__}")
     if skip_count < 0:
         raise ValueError(f"{_LOAD}: skip_count: expected at least 0, got {skip_count}")
+    scale = scaler.get("scale", 0.0)  # a missing one is for the scaler to tell
+    if _is_number(scale) and not 0 <= scale < math.inf:
+        raise ValueError(f"{_LOAD}: scaler: scale: expected a finite number >= 0, got {scale}")
     changes = _checked_records(state_dict, "scale_history", ("pre_scale", "post_scale", "loss"))
     losses = _checked_records(state_dict, "nonfinite_losses", ("loss",))
     return scaler, skip_count, changes, losses

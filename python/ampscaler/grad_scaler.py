@@ -23,6 +23,13 @@ def _cuda_is_missing() -> bool:
     return bool(torch.cuda.amp.common.amp_definitely_not_available())  # type: ignore[no-untyped-call]
 
 
+def _is_acceptable(new_scale: object) -> bool:
+    """Whether torch's update may take it. What it refuses must reach it as it is, for torch's words."""
+    if isinstance(new_scale, torch.Tensor):
+        return new_scale.numel() == 1 and not new_scale.requires_grad
+    return isinstance(new_scale, float)
+
+
 @dataclasses.dataclass
 class _OptIn:
     """What a scaler has beyond torch's state, as values that pickle and copy."""
@@ -68,9 +75,9 @@ class GradScaler(torch.amp.GradScaler):
         if policy is not None:
             self._ampscaler = _OptIn(policy)
 
-    # torch.compile skips torch's own stateful scaler code, but not what that code calls: traced from this file, this
-    # method would stop at _C and could be run on stand-ins for tensors. The public torch._dynamo.disable does the same
-    # but loads the compiler, which takes as long as torch itself, when this module is imported.
+    # torch.compile skips torch's own stateful scaler code, but not what that code calls: traced from this file, the
+    # methods marked so would stop at _C and could be run on stand-ins for tensors. The public torch._dynamo.disable
+    # does the same but loads the compiler, which takes as long as torch itself, when this module is imported.
     @_disable_dynamo
     def _unscale_grads_(
         self,
@@ -91,15 +98,13 @@ class GradScaler(torch.amp.GradScaler):
     def update(self, new_scale: float | torch.Tensor | None = None) -> None:
         """torch's update; under a policy, within its limits. Does not wait for the device.
 
-        Under a policy a `new_scale` of NaN is a ValueError.
+        Under a policy a float `new_scale` of NaN is a ValueError; a tensor is not read, since that would wait.
         """
         opt_in = self._ampscaler
         if opt_in is None or not self._enabled:
             super().update(new_scale)
-        elif isinstance(new_scale, (float, torch.Tensor)):
-            super().update(opt_in.policy.clamp(new_scale))
         elif new_scale is not None:
-            super().update(new_scale)  # torch knows what to say
+            super().update(opt_in.policy.clamp(new_scale) if _is_acceptable(new_scale) else new_scale)
         else:
             self._advance_scale(opt_in.policy)
 

@@ -20,6 +20,7 @@ from ampscaler._manager_checks import (
     checked_device,
     checked_loss,
     checked_max_norm,
+    checked_participants,
     checked_state,
     checked_step_idx,
     checked_steps,
@@ -88,7 +89,8 @@ class RobustAMPManager:
     DDP: wrap the model first, and make one manager on each rank with the same arguments. All micro-batches but the last
     of a window run under `model.no_sync()`. An inf or NaN of one rank reaches all others with the reduction of the
     last backward pass, so all skip the window together and keep equal scales. If a call raises on one rank only, the
-    others wait in that reduction: end the job, as for any error under DDP.
+    others wait in that reduction: end the job, as for any error under DDP. Wrappers that shard the gradients are not
+    supported: each rank would check and clip its own shard only, and ranks would decide differently.
 
     Raises ValueError and TypeError for arguments out of range, with the argument's name.
     """
@@ -110,6 +112,7 @@ class RobustAMPManager:
         accumulation_steps: int = 1,
         accumulation_weights: Sequence[float] | None = None,
     ) -> None:
+        checked_participants(model, optimizer)
         self.model = model
         self.optimizer = optimizer
         self.device = checked_device(device, model)
@@ -248,5 +251,4 @@ def _call_model(model: torch.nn.Module, batch: Any) -> Any:
 
 
 def _weighted_sum(weights: Sequence[float], values: Sequence[float]) -> float:
-    pair = [torch.tensor(numbers, dtype=torch.float64, device="cpu") for numbers in (weights, values)]
-    return torch.dot(*pair).item()
+    return sum(weight * value for weight, value in zip(weights, values, strict=True))

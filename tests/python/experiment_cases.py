@@ -27,12 +27,14 @@ from mixed_precision import (  # noqa: E402
     metrics,
     model,
     options,
+    reading,
     record,
     runs,
     steps,
 )
 
-__all__ = ["clock", "compare", "data", "environment", "errors", "gates", "hub", "metrics", "model", "runs", "steps"]
+__all__ = ["clock", "compare", "data", "environment", "errors", "gates", "hub", "metrics", "model", "reading"]
+__all__ += ["runs", "steps"]
 RESULTS = options.RESULTS
 parse_options = options.parse_options
 

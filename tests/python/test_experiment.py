@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from experiment_cases import SHORT, command, environment, go_offline, record, run
+from experiment_cases import SHORT, command, environment, go_offline, reading, record, run
 
 RUNS = ("baseline", "candidate", "overflow")
 
@@ -17,7 +17,7 @@ def offline(monkeypatch, tmp_path):
 
 def finished(path):
     """The record of a run, which has to be strict JSON that follows the schema."""
-    stored = json.loads(path.read_text(), parse_constant=record.refuse_constant)
+    stored = json.loads(path.read_text(), parse_constant=reading.refuse_constant)
     record.check_schema(stored)
     return stored
 

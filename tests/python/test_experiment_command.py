@@ -4,12 +4,23 @@ import os
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 import torch
 
-from experiment_cases import SCRIPT, SHORT, environment, errors, go_offline, hub, model, parse_options, record, run
+from experiment_cases import (
+    SCRIPT,
+    SHORT,
+    environment,
+    errors,
+    go_offline,
+    hub,
+    model,
+    parse_options,
+    reading,
+    record,
+    run,
+)
 
 PREFIX = "train_mixed_precision_backward: "
 
@@ -33,14 +44,16 @@ def error_of(capsys):
         (["--run-mode", "fast"], "--run-mode: invalid choice: 'fast'"),
         (["--scaler", "none"], "--scaler: invalid choice: 'none'"),
         (["--candidate-dtype", "float8"], "--candidate-dtype: invalid choice: 'float8'"),
-        (["--repeats", "0"], "--repeats: expected a whole number >= 1, got '0'"),
-        (["--repeats", "2.5"], "--repeats: expected a whole number >= 1, got '2.5'"),
-        (["--warmup", "-1"], "--warmup: expected a whole number >= 0, got '-1'"),
-        (["--seq-len", "1"], "--seq-len: expected a whole number >= 2, got '1'"),
-        (["--learning-rate", "nan"], "--learning-rate: expected a finite number > 0, got 'nan'"),
-        (["--learning-rate", "0"], "--learning-rate: expected a finite number > 0, got '0'"),
-        (["--initial-scale", "inf"], "--initial-scale: expected a number > 0 that float32 can hold, got 'inf'"),
-        (["--initial-scale", "1e39"], "--initial-scale: expected a number > 0 that float32 can hold, got '1e39'"),
+        (["--repeats", "0"], "--repeats: expected a whole number in [1, 1000000000], got '0'"),
+        (["--repeats", "2.5"], "--repeats: expected a whole number in [1, 1000000000], got '2.5'"),
+        (["--warmup", "-1"], "--warmup: expected a whole number in [0, 1000000000], got '-1'"),
+        (["--seq-len", "1"], "--seq-len: expected a whole number in [2, 1000000000], got '1'"),
+        (["--learning-rate", "nan"], "--learning-rate: expected a normal float32 number > 0, got 'nan'"),
+        (["--learning-rate", "0"], "--learning-rate: expected a normal float32 number > 0, got '0'"),
+        (["--initial-scale", "inf"], "--initial-scale: expected a normal float32 number > 0, got 'inf'"),
+        (["--initial-scale", "1e39"], "--initial-scale: expected a normal float32 number > 0, got '1e39'"),
+        (["--initial-scale", "1e-50"], "--initial-scale: expected a normal float32 number > 0, got '1e-50'"),
+        (["--learning-rate", "1e39"], "--learning-rate: expected a normal float32 number > 0, got '1e39'"),
         (["--seed", "-1"], "--seed: expected a whole number in [0, 2**63), got '-1'"),
         (["--run-label", "../x"], "--run-label: expected letters, digits, '.', '_' or '-' (at most 100), got '../x'"),
         (["--read", "a/b"], "--read: expected letters, digits, '.', '_' or '-' (at most 100), got 'a/b'"),
@@ -119,11 +132,9 @@ def test_an_unreachable_hub_makes_the_full_model_a_random_one():
 
 def test_a_hub_that_never_answers_is_left_behind():
     release = threading.Event()
-    begin = time.monotonic()
     with pytest.raises(TimeoutError, match="no answer within 0.05 seconds"):
         hub.within_seconds(0.05, release.wait)
     release.set()
-    assert time.monotonic() - begin < 30  # far below a wait without end
     with pytest.raises(ZeroDivisionError):
         hub.within_seconds(30, lambda: 1 // 0)
 
@@ -170,7 +181,7 @@ def test_overwrite_replaces_this_label_only(tmp_path, capsys):
     assert "(replaces the one there)" in capsys.readouterr().out
     code, path = run(tmp_path, *SHORT, "--scaler", "torch", "--overwrite", label="taken")
     assert code == 0
-    assert record.read(tmp_path, "taken")["decision"] == "accept"
+    assert reading.read(tmp_path, "taken")["decision"] == "accept"
     assert record.record_path(tmp_path, "other").read_text() == "someone's result"
     assert len(list(tmp_path.iterdir())) == 2, path
 

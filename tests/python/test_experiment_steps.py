@@ -100,7 +100,8 @@ def test_the_process_peak_rises_with_an_allocation_and_says_its_name():
     before = meter.peak_mb()
     torch.ones(64 * 2**20 // 4)
     assert before > 10
-    assert meter.peak_mb() >= before
+    if "VmHWM" in meter.memory_source:
+        assert meter.peak_mb() > before + 50
     assert meter.memory_source in (
         "process peak RSS, reset before the run (VmHWM)",
         "process peak RSS since start (ru_maxrss)",

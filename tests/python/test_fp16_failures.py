@@ -159,7 +159,7 @@ def test_small_gradients_vanish_in_fp16_without_scaling():
 
 
 def test_gradients_of_a_model_near_its_optimum_vanish_in_fp16_without_scaling():
-    """Three quarters at least: most output gradients are below 2^-25, and those of hidden activations smaller still."""
+    """Nearly half of the output gradients are at most 2^-25, and more of the hidden ones, their products."""
     program = load("failure_vanishing_gradients")
     hidden, weight = program.near_the_optimum(1.0)
     assert hidden.zero > 0.75 * hidden.total

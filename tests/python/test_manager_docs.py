@@ -23,12 +23,6 @@ def test_the_page_shows_the_program_that_runs():
     assert PROGRAM.read_text().endswith(f'"""\n\n{code}')
 
 
-def test_the_commands_name_programs_with_tests():
-    """The one with two processes has its numbers checked in test_manager_ddp.py."""
-    commands = re.findall(r"```bash\n(.*?)\n```", PAGE, re.DOTALL)
-    assert commands == ["python examples/python/manager.py", "python examples/python/ddp_accumulation.py"]
-
-
 def test_the_program_learns_and_the_scale_stops_at_its_cap():
     environment = os.environ | {"PYTHONPATH": str(pathlib.Path(ampscaler.__file__).parents[1])}
     command = [sys.executable, str(PROGRAM)]

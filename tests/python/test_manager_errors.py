@@ -288,3 +288,25 @@ def test_without_cuda_a_manager_for_it_trains_unscaled():
     }
     manager.load_state_dict(manager.state_dict())
     assert manager.state_dict()["scaler"] == {}
+
+
+@pytest.mark.parametrize("optimizer", [None, "sgd", torch.nn.Linear(1, 1)])
+def test_an_optimizer_that_is_none_is_refused(optimizer):
+    with pytest.raises(TypeError, match="RobustAMPManager: optimizer: expected a torch.optim.Optimizer, got"):
+        ampscaler.RobustAMPManager(torch.nn.Linear(1, 1), optimizer)
+
+
+def test_a_model_that_is_none_is_refused():
+    with pytest.raises(TypeError, match=r"RobustAMPManager: model: expected a torch.nn.Module, got SGD"):
+        optimizer = torch.optim.SGD(torch.nn.Linear(1, 1).parameters(), lr=1.0)
+        ampscaler.RobustAMPManager(optimizer, optimizer)
+
+
+@pytest.mark.parametrize("scale", [float("nan"), float("inf"), -3.0])
+def test_a_loaded_scale_that_no_training_reaches_is_refused(scale):
+    model = torch.nn.Linear(1, 1)
+    manager = ampscaler.RobustAMPManager(model, torch.optim.SGD(model.parameters(), lr=1.0), max_scale=None)
+    state = manager.state_dict()
+    with pytest.raises(ValueError, match="scale: expected a finite number >= 0, got"):
+        manager.load_state_dict({**state, "scaler": {**state["scaler"], "scale": scale}})
+    assert manager.state_dict() == state

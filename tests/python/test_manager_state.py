@@ -189,7 +189,7 @@ def test_what_is_no_state_is_refused():
         ({}, RuntimeError, "The source state dict is empty"),
         ({"scale": 4.0}, KeyError, "growth_factor"),
         ({"scale": "4"}, TypeError, "scale"),
-        ({"scale": float("nan")}, ValueError, "scale: expected a number, got nan"),
+        ({"scale": float("nan")}, ValueError, "scale: expected a finite number >= 0, got nan"),
     ],
 )
 def test_what_the_scaler_refuses_changes_nothing(scaler, error, text):

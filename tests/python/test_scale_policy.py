@@ -56,6 +56,13 @@ def test_a_floor_above_the_cap_is_refused():
     assert ScalePolicy(min_scale=4.0, max_scale=4.0).clamp(5.0) == 4.0
 
 
+def test_limits_are_float32_values_like_the_scale():
+    tenth = torch.tensor(0.1).item()
+    assert ScalePolicy(max_scale=0.1).max_scale == tenth != 0.1
+    scaler = ampscaler.GradScaler("cpu", policy=ScalePolicy(max_scale=0.1))
+    assert scaler.get_scale() == tenth == iterate(scaler) == scaler.state_dict()["scale"]
+
+
 def test_clamp_takes_numbers_and_tensors():
     policy = ScalePolicy(min_scale=2.0, max_scale=8.0)
     assert [policy.clamp(value) for value in (0.0, 3, math.inf)] == [2.0, 3.0, 8.0]
@@ -64,6 +71,20 @@ def test_clamp_takes_numbers_and_tensors():
     with pytest.raises(ValueError, match="scale: expected a number, got nan"):
         policy.clamp(math.nan)
     assert math.isnan(ScalePolicy().clamp(math.nan))
+
+
+@pytest.mark.parametrize("scaler_class", SCALERS)
+def test_limits_need_not_fit_the_dtype_of_a_new_scale(scaler_class):
+    scaler = scaler_class("cpu", policy=ScalePolicy(min_scale=2.0**-30, max_scale=CAP))
+    scaler.scale(torch.ones(()))
+    scaler.update(torch.tensor(0.0, dtype=torch.half))
+    assert scaler.get_scale() == 2.0**-30
+
+
+@pytest.mark.parametrize("wrong", ["a", None, [1.0]])
+def test_clamp_refuses_what_is_no_number(wrong):
+    with pytest.raises(TypeError, match="ScalePolicy: scale: expected a number or a tensor, got"):
+        ScalePolicy(min_scale=1.0).clamp(wrong)
 
 
 @pytest.mark.parametrize("scaler_class", SCALERS)
@@ -113,7 +134,15 @@ def test_scales_from_outside_are_clamped(scaler_class):
     scaler.load_state_dict({**scaler.state_dict(), "scale": 0.0})
     assert scaler.get_scale() == 2.0
     assert scaler.scale(torch.ones(())).item() == 2.0
-    for given, expected in ((1e30, 64.0), (math.inf, 64.0), (0.0, 2.0), (torch.tensor(1e9), 64.0), (5.0, 5.0)):
+    half = torch.tensor(1024.0, dtype=torch.half)
+    for given, expected in (
+        (1e30, 64.0),
+        (math.inf, 64.0),
+        (0.0, 2.0),
+        (torch.tensor(1e9), 64.0),
+        (5.0, 5.0),
+        (half, 64.0),
+    ):
         scaler.update(given)
         assert scaler.get_scale() == expected
     scaler.load_state_dict({**scaler.state_dict(), "scale": 1e20})
@@ -169,7 +198,7 @@ def test_torchs_errors_stay_torchs_under_a_policy():
     with pytest.raises(AttributeError):
         scaler.update(8)
     for wrong in (torch.ones(2), torch.ones((), requires_grad=True)):
-        with pytest.raises(AssertionError, match="new_scale should be a float or a 1-element"):
+        with torch.no_grad(), pytest.raises(AssertionError, match="new_scale should be a float or a 1-element"):
             scaler.update(wrong)
 
 
@@ -230,7 +259,7 @@ def test_advance_scale_is_torchs_update_and_clamp(device):
     ("policy", "text"),
     [
         ([2.0, 0.5, 3.0], "policy: expected 5 values .* got 3."),
-        ([2.0, 0.5, 2.5, 1.0, 2.0], "growth_interval: expected an integer of at most 53 bits, got 2.5"),
+        ([2.0, 0.5, 2.5, 1.0, 2.0], "growth_interval: expected an integer in \\[-2\\^53, 2\\^53\\], got 2.5"),
         ([2.0, 0.5, 3.0, 4.0, 2.0], "min_scale: expected at most max_scale = 2, got 4"),
         ([2.0, 0.5, 3.0, math.nan, 2.0], "min_scale: expected at most max_scale = 2, got nan"),
     ],

@@ -129,7 +129,7 @@ class AMPSCALER_API AmpScaler {
   /// limits the new scale is clamped to them, and NaN is a c10::ValueError.
   void update(double new_scale);
   /// The same from a 0-dim tensor on the scaler's device type that requires no gradient; it is
-  /// copied.
+  /// copied. A NaN in it is not noticed, since that would wait.
   void update(const at::Tensor& new_scale);
 
   bool is_enabled() const;
@@ -155,8 +155,8 @@ class AMPSCALER_API AmpScaler {
   /// growth_interval, _growth_tracker (int); empty when disabled. Waits for the device once.
   c10::impl::GenericDict state_dict() const;
   /// Takes over such a dict, all of it or nothing; other keys are ignored, an int is accepted for a
-  /// float, and a policy clamps the scale. No effect when disabled. Throws c10::Error for an empty dict, KeyError for a missing
-  /// key, c10::TypeError and c10::ValueError for a bad value.
+  /// float, and a policy clamps the scale. No effect when disabled. Throws c10::Error for an empty
+  /// dict, KeyError for a missing key, c10::TypeError and c10::ValueError for a bad value.
   void load_state_dict(const c10::impl::GenericDict& state_dict);
 
  private:

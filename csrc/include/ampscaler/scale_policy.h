@@ -14,7 +14,7 @@ namespace ampscaler {
 ///
 /// With limits the scale is within [min_scale, max_scale] from the start to the end: the first scale,
 /// those set by update(new_scale) and loaded ones are clamped, and so is the result of every update,
-/// on the device and without a wait. The tensor that holds the scale is never replaced.
+/// on the device and without a wait. Limits are rounded to float32, as the scale is. The tensor that holds the scale is never replaced.
 class AMPSCALER_API ScalePolicy {
  public:
   /// The scale does not fall below this; without it, repeated overflows take it to 0, from where it
@@ -22,7 +22,7 @@ class AMPSCALER_API ScalePolicy {
   /// overflow by itself. nullopt, the default: no floor.
   ScalePolicy& min_scale(std::optional<double> value);
   /// The scale does not grow beyond this; without it, it grows until gradients overflow, at most to
-  /// 2^127. In [2^-126, 2^126] and at least min_scale, else c10::ValueError. nullopt, the default: no
+  /// the largest float32 (2^127 in powers of two). In [2^-126, 2^126] and at least min_scale, else c10::ValueError. nullopt, the default: no
   /// cap.
   ScalePolicy& max_scale(std::optional<double> value);
 
@@ -31,8 +31,8 @@ class AMPSCALER_API ScalePolicy {
 
   /// The nearest scale within the limits. With limits, NaN throws c10::ValueError.
   double clamp(double scale) const;
-  /// The same for a tensor, as a new one; without limits the tensor itself. Does not wait, so a NaN
-  /// stays NaN.
+  /// The same for a tensor of any real dtype, as a new float32 one; without limits the tensor itself.
+  /// Does not wait, so a NaN stays NaN.
   at::Tensor clamp(const at::Tensor& scale) const;
 
   bool operator==(const ScalePolicy& other) const = default;

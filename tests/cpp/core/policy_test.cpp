@@ -61,11 +61,13 @@ TEST(PackedPolicy, AWrongListIsRefused) {
             "expected 5 values (growth_factor, backoff_factor, growth_interval, min_scale, "
             "max_scale), got 2");
   EXPECT_EQ(complaint({2.0, 0.5, 1.5, 1.0, 2.0}),
-            "growth_interval: expected an integer of at most 53 bits, got 1.5");
+            "growth_interval: expected an integer in [-2^53, 2^53], got 1.5");
   EXPECT_NE(complaint({2.0, 0.5, kNan, 1.0, 2.0}), "");
   EXPECT_NE(complaint({2.0, 0.5, kInfinity, 1.0, 2.0}), "");
   EXPECT_EQ(complaint({2.0, 0.5, 1.0, 4.0, 2.0}),
             "min_scale: expected at most max_scale = 2, got 4");
+  EXPECT_EQ(complaint({2.0, 0.5, 1.0, 1.0, 1e300}),
+            "min_scale, max_scale: expected float32 values, got 1 and 1e+300");
   EXPECT_NE(complaint({2.0, 0.5, 1.0, kNan, 2.0}), "");
   EXPECT_NE(complaint({2.0, 0.5, 1.0, 1.0, kNan}), "");
 }
