@@ -1,0 +1,65 @@
+// Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
+#pragma once
+// The loops over gradient elements, as a table of functions per instruction set. A function handles one
+// unit (core/units.h) or less of one tensor; what is above it (lists, threads, sums over units) is
+// compiled once, for any machine.
+//
+// Torch-free, and without inline functions or templates: the units compiled for AVX include it.
+
+#include <cstdint>
+
+namespace ampscaler::cpu {
+
+/// The dtypes that have loops; the index into every table.
+enum DataType : std::uint8_t { kFloat16, kBFloat16, kFloat32, kFloat64, kDataTypes };
+
+/// What a loop has seen of the values as they were stored before it. "Finite" is by value: an inf or NaN
+/// element counts in `infs` or `nans` and in nothing else.
+struct UnitStats {
+  double sum;       // of squares: for float64, of |x| in [2^-460, 2^500]
+  double sum_high;  // float64 only: of (x * 2^-600)^2 for |x| > 2^500
+  double sum_low;   // float64 only: of (x * 2^600)^2 for 0 < |x| < 2^-460
+  double max_abs;   // of the finite values; 0 if there is none
+  std::int64_t zeros;       // +0 and -0
+  std::int64_t underflows;  // 0 < |x| < 2^-14, the smallest normal float16, whatever the dtype
+  std::int64_t infs;
+  std::int64_t nans;
+  std::int64_t overflows;  // finite values whose product, rounded to the dtype, is not; in-place loops
+};
+
+/// Every function takes elements of its dtype at any alignment that the dtype allows, `count` >= 0 of
+/// them, and overwrites `*stats`. Sums are rounded in an order that depends on the position in the unit
+/// only, so they are the same for any address.
+struct KernelTable {
+  const char* name;  // "baseline", "avx2", "avx512"
+
+  /// Reads only.
+  void (*stats[kDataTypes])(const void* values, std::int64_t count, UnitStats* stats);
+
+  /// Multiplies in place as torch's unscale does: `inv_scale == 1` leaves values (of 16-bit types, but
+  /// for a quieted NaN), else the product in float32 (float64 for float64) is rounded to nearest even.
+  /// `stats` are of the values before, but `overflows`.
+  void (*unscale_with_stats[kDataTypes])(void* values, std::int64_t count, float inv_scale,
+                                         UnitStats* stats);
+
+  /// The same product, then clamped to [-clip_value, clip_value] in the computation type before the one
+  /// rounding; NaN stays NaN. An inf is clamped too, and counts in `infs`.
+  void (*unscale_clamp[kDataTypes])(void* values, std::int64_t count, float inv_scale,
+                                    double clip_value, UnitStats* stats);
+
+  /// Multiplies in place, whatever the factor is.
+  void (*multiply[kDataTypes])(void* values, std::int64_t count, float factor);
+};
+
+/// For float64 sums: exponents to add when the sums are read, since squares are scaled by 2^-1200 and
+/// 2^1200.
+inline constexpr int kHighShift = 1200;
+inline constexpr int kLowShift = -1200;
+
+extern const KernelTable kBaselineKernels;
+#if defined(AMPSCALER_X86_KERNELS)
+extern const KernelTable kAvx2Kernels;
+extern const KernelTable kAvx512Kernels;
+#endif
+
+}  // namespace ampscaler::cpu
