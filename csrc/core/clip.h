@@ -1,0 +1,74 @@
+// Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
+#pragma once
+// How a scaled gradient relates to the true one, and by how much clipping shrinks it.
+//
+//   true gradient = stored gradient / (scale * divisor * user_scale)
+//
+// `divisor` is the total weight of accumulated micro-batches, `user_scale` what the user has set as
+// `optimizer.grad_scale`.
+
+#include <cfloat>
+#include <limits>
+
+#include "core/finite.h"
+#include "core/macros.h"
+
+namespace ampscaler::core {
+
+struct GradScaling {
+  double scale = 1.0;
+  double divisor = 1.0;
+  double user_scale = 1.0;
+};
+
+struct ClipRule {
+  double max_norm = std::numeric_limits<double>::infinity();
+  double eps = 0.0;
+};
+
+/// Whether multiplying or dividing by `factor` keeps gradients what they are: not 0, inf or NaN.
+AMPSCALER_HOST_DEVICE inline bool is_usable(float factor) {
+  return is_finite(factor) && factor != 0.0F;
+}
+
+AMPSCALER_HOST_DEVICE inline double magnitude(double value) { return value < 0.0 ? -value : value; }
+
+AMPSCALER_HOST_DEVICE inline bool is_valid_divisor(double divisor) {
+  return is_finite(divisor) && divisor > 0.0;
+}
+
+/// What gradients are multiplied by in place: float(1 / double(scale)), torch's inverse, where there is
+/// no divisor. A divisor that is not valid counts as 1.
+AMPSCALER_HOST_DEVICE inline float inverse_scale(const GradScaling& scaling) {
+  const double divisor = is_valid_divisor(scaling.divisor) ? scaling.divisor : 1.0;
+  return static_cast<float>(1.0 / (scaling.scale * divisor));
+}
+
+/// What a stored norm is multiplied by: not rounded to float, and of the magnitudes, since a negative
+/// factor must not make a norm negative.
+AMPSCALER_HOST_DEVICE inline double norm_factor(const GradScaling& scaling) {
+  return 1.0 / (magnitude(scaling.scale) * scaling.divisor * magnitude(scaling.user_scale));
+}
+
+/// Whether true gradients can be had at all: otherwise the step must be skipped.
+AMPSCALER_HOST_DEVICE inline bool is_usable(const GradScaling& scaling) {
+  const double factor = norm_factor(scaling);
+  return is_valid_divisor(scaling.divisor) && is_usable(inverse_scale(scaling)) &&
+         is_usable(static_cast<float>(scaling.user_scale)) && is_finite(factor) && factor > 0.0;
+}
+
+/// 1 exactly when the norm is within the limit; else the factor that brings it there. `max_norm` that is
+/// not above 0, or NaN, counts as no limit: hosts refuse it where they can see it.
+AMPSCALER_HOST_DEVICE inline double clip_coefficient(double norm, const ClipRule& rule) {
+  const bool limited = rule.max_norm > 0.0 && norm > rule.max_norm;
+  return limited ? rule.max_norm / (norm + rule.eps) : 1.0;
+}
+
+/// What a fused optimizer must divide stored gradients by to apply true, clipped ones. Formed in double
+/// and rounded once; not usable (see above) where the quotient leaves the range of float.
+AMPSCALER_HOST_DEVICE inline float effective_grad_scale(const GradScaling& scaling,
+                                                        double coefficient) {
+  return static_cast<float>(scaling.user_scale * scaling.scale * scaling.divisor / coefficient);
+}
+
+}  // namespace ampscaler::core
