@@ -93,9 +93,9 @@ struct Result {
   std::vector<FoundInfPerDevice> found_inf_per_device;
 };
 
-std::optional<Result> run(const std::vector<Target>& targets, const at::Tensor& scale,
-                          const std::optional<Number>& divisor, double norm_type,
-                          const std::optional<Number>& max_norm, double eps) {
+std::optional<Result> run(const std::string& operation, const std::vector<Target>& targets,
+                          const at::Tensor& scale, const std::optional<Number>& divisor,
+                          double norm_type, const std::optional<Number>& max_norm, double eps) {
   const std::optional<std::vector<PassTarget>> collected = collect_all(targets);
   if (!collected) {
     return std::nullopt;
@@ -111,7 +111,7 @@ std::optional<Result> run(const std::vector<Target>& targets, const at::Tensor& 
   }
   const auto pass = [&] {
     const py::gil_scoped_release no_gil;
-    return run_gradient_pass(*collected, scale, options);
+    return run_gradient_pass(operation.c_str(), *collected, scale, options);
   };
   const PassResult found = pass();
   Result result{found.norm, found.found_inf, found.clip_coefficients, {}};
@@ -149,11 +149,11 @@ at::Tensor combine(const std::vector<at::Tensor>& found_infs, c10::Device device
   return combine_found_inf(flags, device);
 }
 
-py::object step_amp_aware(const py::object& optimizer, const py::args& args, const py::dict& kwargs,
-                          const std::vector<at::Tensor>& found_infs, const OptionalTensor& scale,
-                          const std::optional<Number>& divisor,
+py::object step_amp_aware(const py::object& optimizer, const py::tuple& args,
+                          const py::dict& kwargs, const std::vector<at::Tensor>& found_infs,
+                          const OptionalTensor& scale, const std::optional<Number>& divisor,
                           const OptionalTensor& clip_coefficient, c10::Device device) {
-  PythonOptimizer adapter(optimizer, args, py::kwargs(kwargs));
+  PythonOptimizer adapter(optimizer, py::args(args), py::kwargs(kwargs));
   const StepFactors factors = step_factors(combine(found_infs, device), scale, to_tensor(divisor),
                                            adapter.user_grad_scale(), clip_coefficient);
   adapter.step_amp(factors.grad_scale, factors.found_inf);
@@ -165,8 +165,8 @@ py::object step_amp_aware(const py::object& optimizer, const py::args& args, con
 
 void bind_passes(py::module_& module) {
   module.def(
-      "run_gradient_pass", &run, py::arg("targets"), py::arg("scale"), py::kw_only(),
-      py::arg("divisor"), py::arg("norm_type"), py::arg("max_norm"), py::arg("eps"),
+      "run_gradient_pass", &run, py::arg("operation"), py::arg("targets"), py::arg("scale"),
+      py::kw_only(), py::arg("divisor"), py::arg("norm_type"), py::arg("max_norm"), py::arg("eps"),
       "One pass over the gradients of all targets: the total norm, and what of unscaling and "
       "clipping is to be written.\n\n"
       "None, and nothing touched, when torch must do it (tensor subclasses, function modes). "

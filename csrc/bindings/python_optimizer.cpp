@@ -74,7 +74,8 @@ bool is_torch_fused_class(const py::object& optimizer) {
   const py::module_ optim = py::module_::import("torch.optim");
   const py::handle type = py::type::handle_of(optimizer);
   const auto names = {"Adam", "AdamW", "SGD", "Adagrad"};
-  return std::ranges::any_of(names, [&](const char* name) { return optim.attr(name).is(type); });
+  return std::ranges::any_of(
+      names, [&](const char* name) { return py::object(optim.attr(name)).is(type); });
 }
 
 // A learning-rate scheduler replaces `step` on the instance by a wrapper of the class's function that
@@ -87,7 +88,8 @@ bool has_own_step(const py::object& optimizer) {
   const py::object function = attribute_or(own["step"], "__func__", py::none());
   const py::object wrapped = attribute_or(function, "__wrapped__", py::none());
   const py::object counts = attribute_or(function, "_wrapped_by_lr_sched", py::bool_(false));
-  return counts.is(py::bool_(true)) && wrapped.is(py::type::handle_of(optimizer).attr("step"));
+  return counts.is(py::bool_(true)) &&
+         wrapped.is(py::object(py::type::handle_of(optimizer).attr("step")));
 }
 
 bool is_fused_in_every_group(const py::object& optimizer) {

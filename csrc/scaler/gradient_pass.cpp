@@ -18,6 +18,7 @@
 
 #include "core/grad_stats.h"
 #include "ops/device_copy.h"
+#include "ops/pass_checks.h"
 
 namespace ampscaler {
 namespace {
@@ -30,10 +31,12 @@ at::Tensor factor(const ops::GradStats& found, core::FactorSlot slot) {
   return found.factors.select(0, slot);
 }
 
-// The first read over the gradients of one device.
+// The gradients of one optimizer on one device, with the scalars of their pass there.
 struct ListPass {
   const PassTarget& target;
   const GradientLists::DeviceList& list;
+  at::Tensor scale;
+  ops::GradStatsOptions options;
   ops::GradStats found;
 };
 
@@ -47,19 +50,9 @@ std::optional<at::Tensor> pending_factor(const PassTarget& target, c10::Device d
   return step_factors(none, {}, {}, target.user_scale, target.clip_coefficient).grad_scale;
 }
 
-ListPass read_list(const PassTarget& target, const GradientLists::DeviceList& list,
-                   const at::Tensor& scale, const ops::GradStatsOptions& options) {
-  ops::GradStatsOptions here = options;
-  here.accumulate = std::nullopt;
-  here.max_norm_tensor = on_device(options.max_norm_tensor, list.device);
-  here.user_scale = pending_factor(target, list.device);
-  here.divisor = target.scaled ? on_device(options.divisor, list.device) : std::nullopt;
-  const at::Tensor scale_here = target.scaled ? ops::on_device(scale, list.device)
-                                              : at::ones({}, scale.options().device(list.device));
-  if (target.write == GradientWrite::kUnscale) {
-    return {target, list, ops::unscale_with_stats_(list.gradients, scale_here, here)};
-  }
-  return {target, list, ops::grad_stats(list.gradients, scale_here, here)};
+at::Tensor scale_for(const PassTarget& target, const at::Tensor& scale, c10::Device device) {
+  return target.scaled ? ops::on_device(scale, device)
+                       : at::ones({}, scale.options().device(device));
 }
 
 std::size_t list_count(const std::vector<PassTarget>& targets) {
@@ -70,27 +63,57 @@ std::size_t list_count(const std::vector<PassTarget>& targets) {
   return count;
 }
 
-std::vector<ListPass> read_all(const std::vector<PassTarget>& targets, const at::Tensor& scale,
-                               ops::GradStatsOptions options) {
+std::vector<ListPass> prepare(const std::vector<PassTarget>& targets, const at::Tensor& scale,
+                              const ops::GradStatsOptions& options) {
   std::vector<ListPass> passes;
   passes.reserve(list_count(targets));
-  if (passes.capacity() > 1) {  // the limit is for all lists together
-    options.max_norm = std::nullopt;
-    options.max_norm_tensor = std::nullopt;
-  }
   for (const PassTarget& target : targets) {
     for (const GradientLists::DeviceList& list : target.gradients.lists()) {
-      passes.push_back(read_list(target, list, scale, options));
+      ops::GradStatsOptions here = options;
+      here.accumulate = std::nullopt;
+      here.max_norm_tensor = on_device(options.max_norm_tensor, list.device);
+      here.user_scale = pending_factor(target, list.device);
+      here.divisor = target.scaled ? on_device(options.divisor, list.device) : std::nullopt;
+      passes.push_back({target, list, scale_for(target, scale, list.device), std::move(here), {}});
     }
   }
   return passes;
 }
 
+// Before the first write, so that what one list is refused for does not come after another is written.
+void check_all(const char* operation, const std::vector<ListPass>& passes) {
+  for (const ListPass& pass : passes) {
+    const ops::GradStatsOptions& o = pass.options;
+    const bool in_place = pass.target.write != GradientWrite::kNothing;
+    ops::check_pass(operation, pass.list.gradients, pass.scale, o.divisor, o.user_scale,
+                    o.norm_type, o.max_norm, o.max_norm_tensor, o.eps, o.accumulate, in_place);
+    if (passes.size() > 1) {  // of a single list the operator itself makes sure
+      ops::check_disjoint(operation, pass.list.gradients);
+    }
+  }
+}
+
+void read_list(ListPass& pass, bool only_list) {
+  ops::GradStatsOptions options = pass.options;
+  if (!only_list) {  // the limit is for all lists together
+    options.max_norm = std::nullopt;
+    options.max_norm_tensor = std::nullopt;
+  }
+  pass.found = pass.target.write == GradientWrite::kUnscale
+                   ? ops::unscale_with_stats_(pass.list.gradients, pass.scale, options)
+                   : ops::grad_stats(pass.list.gradients, pass.scale, options);
+}
+
 // What all lists together have found, on the device of the scale.
-ops::GradStats combine(const std::vector<ListPass>& passes, const at::Tensor& scale,
-                       const ops::GradStatsOptions& options) {
+ops::GradStats combine(const char* operation, const std::vector<ListPass>& passes,
+                       const at::Tensor& scale, const ops::GradStatsOptions& options) {
   if (passes.empty()) {
-    return ops::grad_stats({}, scale, options);
+    ops::GradStatsOptions empty = options;
+    empty.divisor = on_device(options.divisor, scale.device());
+    empty.max_norm_tensor = on_device(options.max_norm_tensor, scale.device());
+    ops::check_pass(operation, {}, scale, empty.divisor, {}, empty.norm_type, empty.max_norm,
+                    empty.max_norm_tensor, empty.eps, {}, /*in_place=*/false);
+    return ops::grad_stats({}, scale, empty);
   }
   const c10::Device home = scale.device();
   if (passes.size() == 1 && passes.front().list.device == home) {
@@ -197,11 +220,15 @@ void GradientLists::remove_duplicates() {
   }
 }
 
-PassResult run_gradient_pass(const std::vector<PassTarget>& targets, const at::Tensor& scale,
-                             const ops::GradStatsOptions& options) {
+PassResult run_gradient_pass(const char* operation, const std::vector<PassTarget>& targets,
+                             const at::Tensor& scale, const ops::GradStatsOptions& options) {
   const c10::AutoGradMode no_grad(false);
-  const std::vector<ListPass> passes = read_all(targets, scale, options);
-  const ops::GradStats all = combine(passes, scale, options);
+  std::vector<ListPass> passes = prepare(targets, scale, options);
+  check_all(operation, passes);
+  for (ListPass& pass : passes) {
+    read_list(pass, passes.size() == 1);
+  }
+  const ops::GradStats all = combine(operation, passes, scale, options);
   const bool limited = options.max_norm.has_value() || options.max_norm_tensor.has_value();
   for (const ListPass& pass : passes) {
     write_list(pass, all, limited, passes.size() == 1);
@@ -226,14 +253,17 @@ std::vector<DeviceFoundInf> clamp_gradients(const PassTarget& target, const at::
                                             const std::optional<at::Tensor>& divisor,
                                             double clip_value) {
   const c10::AutoGradMode no_grad(false);
+  ops::GradStatsOptions options;
+  options.divisor = divisor;
+  const std::vector<PassTarget> targets{target};
+  const std::vector<ListPass> passes = prepare(targets, scale, options);
+  check_all("clip_grad_value_", passes);
   std::vector<DeviceFoundInf> flags;
-  for (const auto& list : target.gradients.lists()) {
-    const at::Tensor scale_here = target.scaled ? ops::on_device(scale, list.device)
-                                                : at::ones({}, scale.options().device(list.device));
-    const auto divisor_here = target.scaled ? on_device(divisor, list.device) : std::nullopt;
+  flags.reserve(passes.size());
+  for (const ListPass& pass : passes) {
     const ops::GradStats found =
-        ops::unscale_clamp_(list.gradients, scale_here, clip_value, divisor_here);
-    flags.push_back({list.device, factor(found, core::kFoundInf).clone()});
+        ops::unscale_clamp_(pass.list.gradients, pass.scale, clip_value, pass.options.divisor);
+    flags.push_back({pass.list.device, factor(found, core::kFoundInf).clone()});
   }
   return flags;
 }

@@ -68,12 +68,13 @@ struct PassResult {
   std::vector<std::vector<DeviceFoundInf>> found_inf_per_device;
 };
 
-/// Runs the pass. `scale` (0-dim float32) and `options` (tensors on any device) count for all targets; its
+/// Runs the pass; errors name `operation`. `scale` (0-dim float32) and `options` (tensors on any device) count for all targets; its
 /// `user_scale` and `accumulate` are not looked at. Results are on the device of `scale`.
 ///
 /// Does not wait, but for gradients on the CPU and a scale elsewhere. Everything is checked before the
-/// first write to a device's gradients. Bumps the versions of gradients that it may have written.
-AMPSCALER_API PassResult run_gradient_pass(const std::vector<PassTarget>& targets,
+/// first write. Bumps the versions of gradients that it may have written.
+AMPSCALER_API PassResult run_gradient_pass(const char* operation,
+                                           const std::vector<PassTarget>& targets,
                                            const at::Tensor& scale,
                                            const ops::GradStatsOptions& options);
 
