@@ -134,6 +134,26 @@ std::optional<FoundInfPerDevice> clamp(const Target& target, const at::Tensor& s
   return to_dict(pass());
 }
 
+// Nothing also where a fused optimizer's own check is not this pass: torch accepts gradients that share
+// memory and kinds that a pass refuses.
+std::optional<FoundInfPerDevice> check(const py::object& param_groups, const at::Tensor& scale) {
+  PassTarget target;
+  const bool complete = visit_gradients(param_groups.ptr(), [&](const at::Tensor& gradient) {
+    target.gradients.add(gradient);
+    return GradientGroups::is_plain(gradient) &&
+           !(gradient.scalar_type() == at::kBFloat16 && gradient.is_cuda());
+  });
+  if (!complete || !target.gradients.are_disjoint()) {
+    return std::nullopt;
+  }
+  target.scaled = false;
+  const auto pass = [&] {
+    const py::gil_scoped_release no_gil;
+    return run_gradient_pass("step", {target}, scale, {});
+  };
+  return to_dict(pass().found_inf_per_device.front());
+}
+
 std::pair<at::Tensor, at::Tensor> inverse(const at::Tensor& scale,
                                           const std::optional<Number>& divisor) {
   const InverseScale result = inverse_scale(scale, to_tensor(divisor));
@@ -171,6 +191,9 @@ void bind_passes(py::module_& module) {
       "clipping is to be written.\n\n"
       "None, and nothing touched, when torch must do it (tensor subclasses, function modes). "
       "Does not wait.");
+  module.def("check_param_groups", &check, py::arg("param_groups"), py::arg("scale"),
+             "torch.amp.GradScaler._check_inf_per_device by reading only: {device: flag}, or None "
+             "when torch must do it. Does not wait.");
   module.def(
       "clamp_gradients", &clamp, py::arg("target"), py::arg("scale"), py::kw_only(),
       py::arg("divisor"), py::arg("clip_value"),
