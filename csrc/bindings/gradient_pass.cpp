@@ -160,13 +160,22 @@ std::pair<at::Tensor, at::Tensor> inverse(const at::Tensor& scale,
   return {result.inv_scale, result.found_inf};
 }
 
-at::Tensor combine(const std::vector<at::Tensor>& found_infs, c10::Device device) {
+std::vector<DeviceFoundInf> with_devices(const std::vector<at::Tensor>& found_infs) {
   std::vector<DeviceFoundInf> flags;
   flags.reserve(found_infs.size());
   for (const at::Tensor& found_inf : found_infs) {
     flags.push_back({found_inf.device(), found_inf});
   }
-  return combine_found_inf(flags, device);
+  return flags;
+}
+
+at::Tensor combine(const std::vector<at::Tensor>& found_infs, c10::Device device) {
+  return combine_found_inf(with_devices(found_infs), device);
+}
+
+double sum(const std::vector<at::Tensor>& found_infs) {
+  const py::gil_scoped_release no_gil;
+  return sum_found_inf(with_devices(found_infs));
 }
 
 py::object step_amp_aware(const py::object& optimizer, const py::tuple& args,
@@ -207,6 +216,8 @@ void bind_factors(py::module_& module) {
              "where the divisor is of no use. Does not wait.");
   module.def("combine_found_inf", &combine, py::arg("found_infs"), py::arg("device"),
              "The maximum of the flags, exactly 0 or 1. Does not wait.");
+  module.def("sum_found_inf", &sum, py::arg("found_infs"),
+             "The sum of the flags, on any devices. Waits once.");
   module.def("step_amp_aware", &step_amp_aware, py::arg("optimizer"), py::arg("args"),
              py::arg("kwargs"), py::kw_only(), py::arg("found_infs"), py::arg("scale"),
              py::arg("divisor"), py::arg("clip_coefficient"), py::arg("device"),

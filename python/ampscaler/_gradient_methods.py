@@ -134,9 +134,9 @@ class GradientMethods(torch.amp.GradScaler):
         the gradients have stayed as they were.
         """
         (one,) = _optimizers.optimizer_list("grads_are_scaled", optimizer)
+        state = self._peek(one)
         if not self._enabled or self._scale is None:
             return False
-        (state,) = self._states("grads_are_scaled", [one])
         if state is None or _optimizers.stage(state) is not OptState.STEPPED:
             return _optimizers.stage(state) is OptState.READY
         return bool(state.get("ampscaler_stepped_scaled", False)) and _C.is_found_inf(
@@ -175,7 +175,8 @@ class GradientMethods(torch.amp.GradScaler):
         return not self._enabled or (self._ampscaler is not None and self._ampscaler.fp16_grads == "in_place")
 
     def _scale_or_one(self) -> torch.Tensor:
-        return torch.ones(()) if self._scale is None else self._scale
+        scale = self._scale if self._enabled else None  # a disabled scaler of torch does not have the attribute
+        return torch.ones(()) if scale is None else scale
 
     def _inverse_scale(self) -> tuple[torch.Tensor, torch.Tensor]:
         return _C.inverse_scale(self._scale_or_one(), self._divisor())

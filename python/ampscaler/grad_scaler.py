@@ -134,6 +134,13 @@ class GradScaler(GradientMethods):
         found = self._unscale_grads_(optimizer, inv_scale, found_inf, self._allows_fp16())
         self._record_unscaled(optimizer, found)
 
+    def _maybe_opt_step(self, optimizer: Any, optimizer_state: dict[str, Any], *args: Any, **kwargs: Any) -> float | None:
+        """torch's, but the flags of several devices are read together: waits once."""
+        if _C.sum_found_inf(list(optimizer_state["found_inf_per_device"].values())) != 0.0:
+            return None
+        value: float | None = optimizer.step(*args, **kwargs)
+        return value
+
     @_disable_dynamo
     def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> float | None:
         """torch's step. Waits for the device once with an ordinary optimizer, never with torch's fused ones.
