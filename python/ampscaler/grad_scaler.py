@@ -18,7 +18,7 @@ from ampscaler import _C, _optimizers
 from ampscaler._C import GradientWrite, ScalePolicy
 from ampscaler._gradient_methods import GradientMethods
 from ampscaler._opt_in import Fp16Grads, OptIn
-from ampscaler._optimizers import CLIP_COEFFICIENT
+from ampscaler._optimizers import CLIP_COEFFICIENT, STEPPED_SCALED
 
 
 def _cuda_is_missing() -> bool:
@@ -149,13 +149,21 @@ class GradScaler(GradientMethods):
         """
         state = self._peek(optimizer)
         ours = self._divisor() is not None or (state is not None and CLIP_COEFFICIENT in state)
-        if not ours or not self._enabled or not _optimizers.is_amp_aware(optimizer):
+        if not self._enabled or not _optimizers.is_amp_aware(optimizer):
             return super().step(optimizer, *args, **kwargs)
-        self._check_step(optimizer, kwargs)
-        if _optimizers.takes_grad_scaler(optimizer):
-            self._apply_divisor(optimizer)
-            return super().step(optimizer, *args, **kwargs)
-        return self._step_amp_aware(optimizer, args, kwargs)
+        scaled = _optimizers.stage(state) is OptState.READY
+        if ours:
+            self._check_step(optimizer, kwargs)
+            if _optimizers.takes_grad_scaler(optimizer):
+                self._apply_divisor(optimizer)
+                ours = False
+        value = (
+            self._step_amp_aware(optimizer, args, kwargs) if ours else super().step(optimizer, *args, **kwargs)
+        )
+        stepped = self._peek(optimizer)
+        if stepped is not None:  # an optimizer's step may itself call update()
+            stepped[STEPPED_SCALED] = scaled
+        return value
 
     def _check_step(self, optimizer: Any, kwargs: dict[str, Any]) -> None:
         if "closure" in kwargs:
@@ -178,7 +186,8 @@ class GradScaler(GradientMethods):
         scaled = state["stage"] is OptState.READY
         if scaled and not state["found_inf_per_device"]:
             self._check_inf_per_device(optimizer)
-        value: float | None = _C.step_amp_aware(
+        device = self._scale_or_one().device
+        value, found_inf = _C.step_amp_aware(
             optimizer,
             args,
             kwargs,
@@ -186,10 +195,13 @@ class GradScaler(GradientMethods):
             scale=self._scale if scaled else None,
             divisor=self._divisor() if scaled else None,
             clip_coefficient=state.get(CLIP_COEFFICIENT),
-            device=self._scale_or_one().device,
+            device=device,
         )
+        # One decision for the step and for update(): the factors may have left float32 where gradients had not.
+        state["found_inf_per_device"] = {device: found_inf}
         state["stage"] = OptState.STEPPED
-        return value
+        result: float | None = value
+        return result
 
     @_disable_dynamo
     def update(self, new_scale: float | torch.Tensor | None = None) -> None:
