@@ -9,9 +9,11 @@ namespace ampscaler::bindings {
 
 void bind_errors();
 void bind_param_groups(py::module_& module);
+void bind_gradient_pass(py::module_& module);
 void bind_step_result(py::module_& module);
 void bind_scale_policy(py::module_& module);
 void bind_amp_scaler(py::module_& module);
 void bind_functional(py::module_& module);
+void bind_ops(py::module_& module);
 
 }  // namespace ampscaler::bindings

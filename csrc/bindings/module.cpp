@@ -12,10 +12,12 @@ PYBIND11_MODULE(_C, module) {
   ops::ensure_registered();
   bindings::bind_errors();
   bindings::bind_param_groups(module);
+  bindings::bind_gradient_pass(module);
   bindings::bind_step_result(module);
   bindings::bind_scale_policy(module);
   bindings::bind_amp_scaler(module);
   bindings::bind_functional(module);
+  bindings::bind_ops(module);
   module.def(
       "has_unscale_kernel",
       [](const std::string& device_type) {

@@ -6,6 +6,7 @@
 #include <ATen/ops/_amp_update_scale.h>
 
 #include "ampscaler/ops.h"
+#include "core/grad_stats.h"
 #include "core/policy.h"
 #include "ops/signatures.h"
 
@@ -23,6 +24,20 @@ c10::OperatorHandle find(const char* name) {
 bool has_kernel(const char* name, c10::DeviceType device_type) {
   const auto key = c10::computeDispatchKey(std::nullopt, c10::kStrided, c10::Device(device_type));
   return find(name).hasKernelForDispatchKey(key);
+}
+
+GradStats to_struct(const StatsAndFactors& result) {
+  return {std::get<0>(result), std::get<1>(result)};
+}
+
+// Below autograd for the reasons that unscale_() names.
+GradStats call_pass(const c10::TypedOperatorHandle<GradStatsFunction>& operation,
+                    at::TensorList grads, const at::Tensor& scale,
+                    const GradStatsOptions& options) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  return to_struct(operation.call(grads, scale, options.divisor, options.user_scale,
+                                  options.norm_type, options.max_norm, options.max_norm_tensor,
+                                  options.eps, options.accumulate));
 }
 
 }  // namespace
@@ -59,6 +74,68 @@ void advance_scale_(const at::Tensor& scale, const at::Tensor& growth_tracker,
   const core::PackedPolicy packed =
       core::pack_policy({growth_factor, backoff_factor, growth_interval}, limits);
   operation.call(scale, growth_tracker, found_inf, packed);
+}
+
+GradStats grad_stats(at::TensorList grads, const at::Tensor& scale,
+                     const GradStatsOptions& options) {
+  static const auto operation = find("ampscaler::grad_stats").typed<GradStatsFunction>();
+  return call_pass(operation, grads, scale, options);
+}
+
+GradStats unscale_with_stats_(at::TensorList grads, const at::Tensor& scale,
+                              const GradStatsOptions& options) {
+  static const auto operation = find("ampscaler::unscale_with_stats_").typed<GradStatsFunction>();
+  return call_pass(operation, grads, scale, options);
+}
+
+GradStats unscale_clamp_(at::TensorList grads, const at::Tensor& scale, double clip_value,
+                         const std::optional<at::Tensor>& divisor,
+                         const std::optional<at::Tensor>& user_scale) {
+  static const auto operation = find("ampscaler::unscale_clamp_").typed<UnscaleClampFunction>();
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  return to_struct(operation.call(grads, scale, clip_value, divisor, user_scale));
+}
+
+void scale_grads_(at::TensorList grads, const at::Tensor& factor, const at::Tensor& found_inf) {
+  static const auto operation = find("ampscaler::scale_grads_").typed<ScaleGradsFunction>();
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  operation.call(grads, factor, found_inf);
+}
+
+at::Tensor find_nonfinite(at::TensorList grads) {
+  static const auto operation = find("ampscaler::find_nonfinite").typed<FindNonfiniteFunction>();
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  return operation.call(grads);
+}
+
+at::Tensor grad_norms(at::TensorList grads, const at::Tensor& scale, double norm_type) {
+  static const auto operation = find("ampscaler::grad_norms").typed<GradNormsFunction>();
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  return operation.call(grads, scale, norm_type);
+}
+
+GradStats merge_stats(at::TensorList stats, const GradStatsOptions& options) {
+  static const auto operation = find("ampscaler::merge_stats").typed<MergeStatsFunction>();
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  return to_struct(operation.call(stats, options.norm_type, options.max_norm,
+                                  options.max_norm_tensor, options.eps));
+}
+
+at::Tensor step_factors(const at::Tensor& found_inf, const std::optional<at::Tensor>& scale,
+                        const std::optional<at::Tensor>& divisor,
+                        const std::optional<at::Tensor>& user_scale,
+                        const std::optional<at::Tensor>& clip_coefficient) {
+  static const auto operation = find("ampscaler::step_factors").typed<StepFactorsFunction>();
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  return operation.call(found_inf, scale, divisor, user_scale, clip_coefficient);
+}
+
+std::vector<std::string> stats_names() {
+  return {std::begin(core::kStatsNames), std::end(core::kStatsNames)};
+}
+
+std::vector<std::string> factor_names() {
+  return {std::begin(core::kFactorNames), std::end(core::kFactorNames)};
 }
 
 bool has_unscale_kernel(c10::DeviceType device_type) { return has_kernel(kUnscale, device_type); }

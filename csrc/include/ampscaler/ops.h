@@ -7,6 +7,9 @@
 // torch's own scaler. Safe to call from several threads on different tensors.
 
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -55,6 +58,99 @@ AMPSCALER_API void advance_scale_(const at::Tensor& scale, const at::Tensor& gro
                                   const at::Tensor& found_inf, double growth_factor,
                                   double backoff_factor, std::int64_t growth_interval,
                                   const ScalePolicy& policy);
+
+/// How stored gradients relate to the true ones, and what to clip them to:
+///
+///   true gradient = stored gradient / (scale * divisor * user_scale)
+struct GradStatsOptions {
+  /// Total weight of the accumulated micro-batches; 1 element, any real dtype. One that is not positive
+  /// and finite sets the flag.
+  std::optional<at::Tensor> divisor = {};
+  /// The user's own `optimizer.grad_scale`; 1 element, rounded to float32 as torch does. Gradients that
+  /// are unscaled in place are not divided by it, but the norm is.
+  std::optional<at::Tensor> user_scale = {};
+  /// 2, inf, or any other p >= 0: for those the result is plain double arithmetic. 0 counts tensors with
+  /// an element that is not 0, like torch's clip_grad_norm_.
+  double norm_type = 2.0;
+  /// Limit of the norm, > 0 or c10::ValueError; none by default. A tensor (1 element, any real dtype) is
+  /// not read, so there a value that is not > 0 counts as none; it wins if both are given.
+  std::optional<double> max_norm = {};
+  std::optional<at::Tensor> max_norm_tensor = {};
+  /// Added to the norm where clipping divides by it; torch's clip_grad_norm_ has 1e-6. >= 0.
+  double eps = 0.0;
+  /// Sums of earlier calls: int64, the words of core::GradSums, zeros at first. The call adds its own
+  /// sums, and its results are those of all gradients so far.
+  std::optional<at::Tensor> accumulate = {};
+};
+
+/// What a pass has found: vectors on the device of `scale`, with the slots that stats_names() and
+/// factor_names() list (in Python: ampscaler.ops.STATS and ampscaler.ops.FACTORS).
+struct GradStats {
+  at::Tensor
+      stats;  // float64: norm and largest magnitude of the true gradients, counts, coefficient
+  at::Tensor factors;  // float32: found_inf (0 or 1), norm, clip coefficient, two factors to apply
+};
+
+/// The slots of GradStats in their order: "norm", "max_abs", ... and "found_inf", "norm", ...
+AMPSCALER_API std::vector<std::string> stats_names();
+AMPSCALER_API std::vector<std::string> factor_names();
+
+/// Reads the gradients once and writes nothing: are they finite, what is their norm, by what would they
+/// be clipped.
+///
+/// - `grads`: tensors of one device: float16, bfloat16, float32, float64 and complex ones in one list
+///   (complex counts as pairs of reals), any strides, sparse COO (statistics of the coalesced values),
+///   0 elements allowed. Gradients that share memory with one another are c10::ValueError.
+/// - `scale`: float32, 1 element, same device.
+/// - The 2-norm is exact but for one rounding per 16 KiB and the last one: the same bits for any number
+///   of threads, order of the list and splitting into accumulating calls; no finite gradient overflows it.
+/// - Throws before anything has changed.
+AMPSCALER_API GradStats grad_stats(at::TensorList grads, const at::Tensor& scale,
+                                   const GradStatsOptions& options = {});
+
+/// The same in one pass with unscaling in place: every gradient is multiplied by
+/// float(1 / (scale * divisor)), rounded once to its dtype. An overflow by that sets the flag too, and
+/// non-finite values are multiplied like others. Bumps the versions of the gradients.
+AMPSCALER_API GradStats unscale_with_stats_(at::TensorList grads, const at::Tensor& scale,
+                                            const GradStatsOptions& options = {});
+
+/// Unscales in place and clamps to [-clip_value, clip_value] in the same pass; NaN stays. `clip_value`
+/// must be >= 0 (c10::ValueError). Bumps versions.
+AMPSCALER_API GradStats unscale_clamp_(at::TensorList grads, const at::Tensor& scale,
+                                       double clip_value,
+                                       const std::optional<at::Tensor>& divisor = {},
+                                       const std::optional<at::Tensor>& user_scale = {});
+
+/// Multiplies every gradient by `factor` in place, unless `factor` is 1 or `found_inf` is set: then
+/// nothing is read or written. Both are float32 with 1 element on the gradients' device. Bumps versions,
+/// since the host cannot know whether it was written.
+AMPSCALER_API void scale_grads_(at::TensorList grads, const at::Tensor& factor,
+                                const at::Tensor& found_inf);
+
+/// Where the first inf or NaN of each gradient is: int64 [n, 3] on the gradients' device, with the index
+/// of the element in row-major order or -1, its kind (0 none, 1 inf, 2 NaN), and how many there are.
+/// Sparse: index among the coalesced values. The CPU for an empty list.
+AMPSCALER_API at::Tensor find_nonfinite(at::TensorList grads);
+
+/// The norm of each true gradient: float32 [n].
+AMPSCALER_API at::Tensor grad_norms(at::TensorList grads, const at::Tensor& scale,
+                                    double norm_type = 2.0);
+
+/// Combines the `stats` of several lists (of one device; at least one) as if they had been one: norm by
+/// the rule of `norm_type`, largest magnitude, counts, a new coefficient. Of `factors`, found_inf, norm
+/// and clip_coefficient are meaningful, the others are 1. Only `norm_type`, limit and eps of `options` are
+/// looked at.
+AMPSCALER_API GradStats merge_stats(at::TensorList stats, const GradStatsOptions& options = {});
+
+/// The two scalars that a fused optimizer gets for its step, as a float32 vector {found_inf, grad_scale}:
+/// grad_scale = user_scale * scale * divisor / clip_coefficient in double, rounded once; what is not
+/// given counts as 1. found_inf is exactly 0 or 1: set if the given one is not 0 (NaN included) or a
+/// factor is not usable, and then grad_scale is finite all the same.
+AMPSCALER_API at::Tensor step_factors(const at::Tensor& found_inf,
+                                      const std::optional<at::Tensor>& scale,
+                                      const std::optional<at::Tensor>& divisor = {},
+                                      const std::optional<at::Tensor>& user_scale = {},
+                                      const std::optional<at::Tensor>& clip_coefficient = {});
 
 /// True if this build has a kernel of `unscale_` for plain tensors of that device type.
 AMPSCALER_API bool has_unscale_kernel(c10::DeviceType device_type);
