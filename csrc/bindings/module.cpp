@@ -12,6 +12,7 @@ PYBIND11_MODULE(_C, module) {
   ops::ensure_registered();
   bindings::bind_errors();
   bindings::bind_param_groups(module);
+  bindings::bind_gradient_pass(module);
   bindings::bind_step_result(module);
   bindings::bind_scale_policy(module);
   bindings::bind_amp_scaler(module);

@@ -6,25 +6,20 @@
 // been touched.
 
 #include <optional>
+#include <utility>
 
-#include <ATen/PythonTorchFunctionTLS.h>
 #include <pybind11/typing.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <ampscaler/gradient_groups.h>
 
 #include "bindings/bindings.h"
+#include "bindings/param_group_walk.h"
 
 namespace ampscaler::bindings {
 namespace {
 
 using FoundInfPerDevice = py::typing::Dict<c10::Device, at::Tensor>;
-
-// A Python subclass wants to see torch's operator, even if its tensor looks plain from C++.
-bool is_python_subclass(const at::Tensor& tensor) {
-  PyObject* object = tensor.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj();
-  return object != nullptr && !THPVariable_CheckExact(object);
-}
 
 // torch raises for these, although we could take them.
 bool is_refused_by_torch(const at::Tensor& gradient, bool allow_fp16) {
@@ -32,53 +27,12 @@ bool is_refused_by_torch(const at::Tensor& gradient, bool allow_fp16) {
   return (dtype == at::kHalf && !allow_fp16) || (dtype == at::kBFloat16 && gradient.is_cuda());
 }
 
-// Adds the gradient of one parameter; false if torch must see the whole call.
-bool add_gradient(PyObject* parameter, bool allow_fp16, GradientGroups& groups) {
-  if (!THPVariable_CheckExact(parameter)) {
-    return false;
-  }
-  const at::Tensor& tensor = THPVariable_Unpack(parameter);
-  if (!tensor.is_leaf()) {
-    return false;  // reading its .grad warns, and torch reads it more often than we do
-  }
-  const at::Tensor& gradient = tensor.grad();
-  if (!gradient.defined()) {
-    return true;
-  }
-  return !is_refused_by_torch(gradient, allow_fp16) && !is_python_subclass(gradient) &&
-         groups.add_plain(gradient);
-}
-
-bool add_group(PyObject* group, PyObject* params_key, bool allow_fp16, GradientGroups& groups) {
-  if (!PyDict_CheckExact(group)) {
-    return false;
-  }
-  PyObject* parameters = PyDict_GetItemWithError(group, params_key);
-  if (parameters == nullptr || !PyList_CheckExact(parameters)) {
-    PyErr_Clear();
-    return false;
-  }
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(parameters); ++i) {
-    if (!add_gradient(PyList_GET_ITEM(parameters, i), allow_fp16, groups)) {
-      return false;
-    }
-  }
-  return true;
-}
-
-// Plain lists and dicts only: walking a generator would use it up before torch could.
 std::optional<GradientGroups> collect(PyObject* param_groups, bool allow_fp16) {
   GradientGroups groups;
-  if (!PyList_CheckExact(param_groups) || at::impl::torch_function_mode_enabled()) {
-    return std::nullopt;
-  }
-  const py::str params_key("params");
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(param_groups); ++i) {
-    if (!add_group(PyList_GET_ITEM(param_groups, i), params_key.ptr(), allow_fp16, groups)) {
-      return std::nullopt;
-    }
-  }
-  return groups;
+  const bool complete = visit_gradients(param_groups, [&](const at::Tensor& gradient) {
+    return !is_refused_by_torch(gradient, allow_fp16) && groups.add_plain(gradient);
+  });
+  return complete ? std::optional(std::move(groups)) : std::nullopt;
 }
 
 bool is_plain_scalar(const py::object& object) {

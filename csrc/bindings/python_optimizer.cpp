@@ -4,13 +4,16 @@
 
 #include "bindings/python_optimizer.h"
 
+#include <algorithm>
 #include <utility>
 
-#include <ATen/TensorOperators.h>
+#include <ATen/ops/full.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <ampscaler/errors.h>
+
+#include "bindings/momentum_guard.h"
 
 namespace ampscaler::bindings {
 namespace {
@@ -67,6 +70,35 @@ at::Tensor as_tensor(const py::handle& parameter) {
   return THPVariable_Unpack(parameter.ptr());
 }
 
+bool is_torch_fused_class(const py::object& optimizer) {
+  const py::module_ optim = py::module_::import("torch.optim");
+  const py::handle type = py::type::handle_of(optimizer);
+  const auto names = {"Adam", "AdamW", "SGD", "Adagrad"};
+  return std::ranges::any_of(
+      names, [&](const char* name) { return py::object(optim.attr(name)).is(type); });
+}
+
+// A learning-rate scheduler replaces `step` on the instance by a wrapper of the class's function that
+// counts the calls.
+bool has_own_step(const py::object& optimizer) {
+  const py::dict own = attribute_or(optimizer, "__dict__", py::dict());
+  if (!own.contains("step")) {
+    return true;
+  }
+  const py::object function = attribute_or(own["step"], "__func__", py::none());
+  const py::object wrapped = attribute_or(function, "__wrapped__", py::none());
+  const py::object counts = attribute_or(function, "_wrapped_by_lr_sched", py::bool_(false));
+  return counts.is(py::bool_(true)) &&
+         wrapped.is(py::object(py::type::handle_of(optimizer).attr("step")));
+}
+
+bool is_fused_in_every_group(const py::object& optimizer) {
+  const py::list groups(optimizer.attr("param_groups"));
+  return std::ranges::all_of(groups, [](const py::handle& group) {
+    return group.contains("fused") && PyObject_IsTrue(group[py::str("fused")].ptr()) == 1;
+  });
+}
+
 }  // namespace
 
 PythonOptimizer::PythonOptimizer(py::object optimizer, py::args args, py::kwargs kwargs)
@@ -115,18 +147,31 @@ bool PythonOptimizer::is_amp_aware() const {
   return !signature.attr("parameters").contains("grad_scaler");
 }
 
+std::optional<at::Tensor> PythonOptimizer::user_grad_scale() const {
+  const py::gil_scoped_acquire gil;
+  const py::object factor = attribute_or(optimizer_, "grad_scale", py::none());
+  if (factor.is_none()) {
+    return std::nullopt;
+  }
+  return THPVariable_Check(factor.ptr()) ? THPVariable_Unpack(factor.ptr())
+                                         : at::full({}, py::cast<double>(factor), at::kFloat);
+}
+
+bool PythonOptimizer::folds_clip() const {
+  const py::gil_scoped_acquire gil;
+  return is_torch_fused_class(optimizer_) && has_own_step(optimizer_) &&
+         is_fused_in_every_group(optimizer_);
+}
+
 at::Tensor PythonOptimizer::step_amp(const std::optional<at::Tensor>& grad_scale,
                                      const at::Tensor& found_inf) {
   const py::gil_scoped_acquire gil;
-  // A factor that the user has set counts on top of the scale.
-  const py::object user_factor = attribute_or(optimizer_, "grad_scale", py::none());
-  py::object factor = user_factor;
-  if (grad_scale) {
-    factor = user_factor.is_none() ? py::cast(*grad_scale) : py::cast(*grad_scale) * user_factor;
-  }
+  const MomentumGuard momentum(optimizer_);
+  const py::object factor = grad_scale ? py::cast(*grad_scale) : py::object(py::none());
   const ScopedAttribute scale_attribute(optimizer_, "grad_scale", factor);
   const ScopedAttribute flag_attribute(optimizer_, "found_inf", py::cast(found_inf));
   run();
+  momentum.after_step(found_inf);
   return {};
 }
 

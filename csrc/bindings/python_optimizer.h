@@ -21,6 +21,11 @@ class PythonOptimizer final : public OptimizerAdapter {
   /// True for optimizers that read `grad_scale` and `found_inf` from attributes, like torch's fused
   /// ones.
   bool is_amp_aware() const override;
+  std::optional<at::Tensor> user_grad_scale() const override;
+  /// True for torch's own fused Adam, AdamW, SGD and Adagrad with a step that nobody has replaced (but
+  /// for the count of a learning-rate scheduler). Others may hand the attribute on, or not.
+  bool folds_clip() const override;
+  /// What a skipped step must not leave behind is removed: see MomentumGuard, which may wait.
   at::Tensor step_amp(const std::optional<at::Tensor>& grad_scale,
                       const at::Tensor& found_inf) override;
 

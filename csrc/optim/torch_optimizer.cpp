@@ -12,6 +12,10 @@ OptimizerAdapter::~OptimizerAdapter() = default;
 
 bool OptimizerAdapter::is_amp_aware() const { return false; }
 
+std::optional<at::Tensor> OptimizerAdapter::user_grad_scale() const { return std::nullopt; }
+
+bool OptimizerAdapter::folds_clip() const { return is_amp_aware(); }
+
 at::Tensor OptimizerAdapter::step_amp(const std::optional<at::Tensor>& /*grad_scale*/,
                                       const at::Tensor& /*found_inf*/) {
   TORCH_CHECK_NOT_IMPLEMENTED(

@@ -42,7 +42,15 @@ class AMPSCALER_API OptimizerAdapter {
   /// True if step_amp works. The default is false.
   virtual bool is_amp_aware() const;
 
-  /// As AmpAware::step_amp.
+  /// What the user has set as the optimizer's own grad_scale: gradients are larger by this than they
+  /// should be, on top of the scale. A real number or a tensor with 1 element; nothing by default.
+  virtual std::optional<at::Tensor> user_grad_scale() const;
+
+  /// True if it is certain that step_amp divides by the `grad_scale` it is given, so that a clip
+  /// coefficient can be part of it. The default is is_amp_aware().
+  virtual bool folds_clip() const;
+
+  /// As AmpAware::step_amp; `grad_scale` has user_grad_scale() in it.
   virtual at::Tensor step_amp(const std::optional<at::Tensor>& grad_scale,
                               const at::Tensor& found_inf);
 };

@@ -1,0 +1,66 @@
+// Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
+#pragma once
+// The walk over the gradients of a Python optimizer without a Python object per gradient.
+
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
+
+namespace ampscaler::bindings {
+
+/// A Python subclass wants to see torch's operator, even if its tensor looks plain from C++.
+inline bool is_python_subclass(const at::Tensor& tensor) {
+  PyObject* object = tensor.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj();
+  return object != nullptr && !THPVariable_CheckExact(object);
+}
+
+/// Calls `visit` with the gradient of one parameter, if it has one; false if torch must see the call.
+template <typename Visit>
+bool visit_parameter(PyObject* parameter, Visit& visit) {
+  if (!THPVariable_CheckExact(parameter)) {
+    return false;
+  }
+  const at::Tensor& tensor = THPVariable_Unpack(parameter);
+  if (!tensor.is_leaf()) {
+    return false;  // reading its .grad warns, and torch reads it more often than we do
+  }
+  const at::Tensor& gradient = tensor.grad();
+  return !gradient.defined() || (!is_python_subclass(gradient) && visit(gradient));
+}
+
+template <typename Visit>
+bool visit_group(PyObject* group, PyObject* params_key, Visit& visit) {
+  if (!PyDict_CheckExact(group)) {
+    return false;
+  }
+  PyObject* parameters = PyDict_GetItemWithError(group, params_key);
+  if (parameters == nullptr || !PyList_CheckExact(parameters)) {
+    PyErr_Clear();
+    return false;
+  }
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(parameters); ++i) {
+    if (!visit_parameter(PyList_GET_ITEM(parameters, i), visit)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/// Calls `bool visit(const at::Tensor& gradient)` for each gradient in `param_groups`. False, as soon as it
+/// turns out, if torch's own code must do the work: for subclasses, active function modes, and anything
+/// but plain lists and dicts (walking a generator would use it up before torch could).
+template <typename Visit>
+bool visit_gradients(PyObject* param_groups, Visit visit) {
+  if (!PyList_CheckExact(param_groups) || at::impl::torch_function_mode_enabled()) {
+    return false;
+  }
+  const py::str params_key("params");
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(param_groups); ++i) {
+    if (!visit_group(PyList_GET_ITEM(param_groups, i), params_key.ptr(), visit)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace ampscaler::bindings

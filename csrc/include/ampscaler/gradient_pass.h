@@ -1,0 +1,113 @@
+// Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
+#pragma once
+// One joint pass over the gradients of several optimizers, on any devices: check, norm, and what of
+// unscaling and clipping has to be written.
+//
+//   target 0  cuda:0 [g g g]  --read-->  stats --+
+//             cuda:1 [g g]    --read-->  stats --+--> one norm, one coefficient --> second pass where
+//   target 1  cuda:0 [g g]    --read-->  stats --+                                  one is wanted
+//
+// For bindings and adapters that collect gradients themselves; programs use AmpScaler.
+
+#include <optional>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "ampscaler/export.h"
+#include "ampscaler/gradient_groups.h"
+#include "ampscaler/ops.h"
+
+namespace ampscaler {
+
+/// Gradients by device, in the order in which the devices were first seen.
+class AMPSCALER_API GradientLists {
+ public:
+  struct DeviceList {
+    c10::Device device;
+    std::vector<at::Tensor> gradients;
+  };
+
+  void add(const at::Tensor& gradient);
+  /// Leaves out the later mentions of a gradient that occurs twice: it is one gradient.
+  void remove_duplicates();
+  /// False if two of them share memory.
+  bool are_disjoint() const;
+
+  const std::vector<DeviceList>& lists() const { return lists_; }
+
+ private:
+  std::vector<DeviceList> lists_;
+};
+
+/// What a pass writes into gradients.
+enum class GradientWrite {
+  kNothing,         // the optimizer applies the factor itself
+  kClip,            // the clip coefficient, where it is not 1
+  kUnscale,         // true values, in the pass itself; then the clip coefficient, where it is not 1
+  kUnscaleAndClip,  // both with one rounding, in a second pass; nothing if a value is not finite
+};
+
+struct PassTarget {
+  GradientLists gradients;
+  /// Still multiplied by scale and divisor. kUnscale and kUnscaleAndClip need it.
+  bool scaled = true;
+  GradientWrite write = GradientWrite::kNothing;
+  /// See ops::GradStatsOptions.
+  std::optional<at::Tensor> user_scale = {};
+  /// What earlier passes have left to the optimizer to multiply by: true gradients are smaller by this.
+  /// 0-dim float64 on the device of the scale.
+  std::optional<at::Tensor> clip_coefficient = {};
+};
+
+struct PassResult {
+  at::Tensor norm;       // 0-dim float32, of all targets
+  at::Tensor found_inf;  // 0-dim float32, exactly 0 or 1, of all targets
+  /// For each target, what is left to the optimizer now: 0-dim float64, 1 if a value is not finite. Of
+  /// interest for kNothing only.
+  std::vector<at::Tensor> clip_coefficients;
+  /// For each target, as for `torch.amp.GradScaler`: flags with storage of their own.
+  std::vector<std::vector<DeviceFoundInf>> found_inf_per_device;
+};
+
+/// Runs the pass; errors name `operation`. `scale` (0-dim float32) and `options` (tensors on any device) count for all targets; its
+/// `user_scale` and `accumulate` are not looked at. Results are on the device of `scale`.
+///
+/// Does not wait, but for gradients on the CPU and a scale elsewhere. Everything is checked before the
+/// first write. Bumps the versions of gradients that it may have written.
+AMPSCALER_API PassResult run_gradient_pass(const char* operation,
+                                           const std::vector<PassTarget>& targets,
+                                           const at::Tensor& scale,
+                                           const ops::GradStatsOptions& options);
+
+/// Unscales the gradients of one target and clamps them to [-clip_value, clip_value], or only clamps those
+/// that are not scaled. Returns the flag of each device.
+AMPSCALER_API std::vector<DeviceFoundInf> clamp_gradients(const PassTarget& target,
+                                                          const at::Tensor& scale,
+                                                          const std::optional<at::Tensor>& divisor,
+                                                          double clip_value);
+
+/// What an optimizer that divides and skips by itself gets for a step.
+struct StepFactors {
+  at::Tensor found_inf;                  // 0-dim float32, exactly 0 or 1
+  std::optional<at::Tensor> grad_scale;  // 0-dim float32; nothing if all factors are missing
+};
+
+/// ops::step_factors() on the device of `found_inf`. `scale` and `divisor` are those that the gradients
+/// are still multiplied by.
+AMPSCALER_API StepFactors step_factors(const at::Tensor& found_inf,
+                                       const std::optional<at::Tensor>& scale,
+                                       const std::optional<at::Tensor>& divisor,
+                                       const std::optional<at::Tensor>& user_scale,
+                                       const std::optional<at::Tensor>& clip_coefficient);
+
+/// float(1 / (scale * divisor)) and a flag that is 1 for a divisor that is not positive and finite, which
+/// then counts as 1: what torch's own unscaling needs to take a divisor into account. 0-dim float32.
+struct InverseScale {
+  at::Tensor inv_scale;
+  at::Tensor found_inf;
+};
+AMPSCALER_API InverseScale inverse_scale(const at::Tensor& scale,
+                                         const std::optional<at::Tensor>& divisor);
+
+}  // namespace ampscaler

@@ -1,0 +1,289 @@
+// Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
+// The joint pass: one operator call per device and optimizer, a merge where there are several, and a
+// second pass where something is left to write.
+
+#include "ampscaler/gradient_pass.h"
+
+#include <algorithm>
+#include <unordered_set>
+#include <utility>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+
+#include "core/grad_stats.h"
+#include "ops/device_copy.h"
+#include "ops/pass_checks.h"
+
+namespace ampscaler {
+namespace {
+
+std::optional<at::Tensor> on_device(const std::optional<at::Tensor>& tensor, c10::Device device) {
+  return tensor ? std::optional(ops::on_device(*tensor, device)) : std::nullopt;
+}
+
+at::Tensor factor(const ops::GradStats& found, core::FactorSlot slot) {
+  return found.factors.select(0, slot);
+}
+
+// The gradients of one optimizer on one device, with the scalars of their pass there.
+struct ListPass {
+  const PassTarget& target;
+  const GradientLists::DeviceList& list;
+  at::Tensor scale;
+  ops::GradStatsOptions options;
+  ops::GradStats found;
+};
+
+// The user's factor and what is left of earlier clips, as the one number that true gradients are smaller
+// by.
+std::optional<at::Tensor> pending_factor(const PassTarget& target, c10::Device device) {
+  if (!target.clip_coefficient) {
+    return on_device(target.user_scale, device);
+  }
+  const at::Tensor none = at::zeros({}, at::dtype(at::kFloat).device(device));
+  return step_factors(none, {}, {}, target.user_scale, target.clip_coefficient).grad_scale;
+}
+
+at::Tensor scale_for(const PassTarget& target, const at::Tensor& scale, c10::Device device) {
+  return target.scaled ? ops::on_device(scale, device)
+                       : at::ones({}, scale.options().device(device));
+}
+
+std::size_t list_count(const std::vector<PassTarget>& targets) {
+  std::size_t count = 0;
+  for (const PassTarget& target : targets) {
+    count += target.gradients.lists().size();
+  }
+  return count;
+}
+
+std::vector<ListPass> prepare(const std::vector<PassTarget>& targets, const at::Tensor& scale,
+                              const ops::GradStatsOptions& options) {
+  std::vector<ListPass> passes;
+  passes.reserve(list_count(targets));
+  for (const PassTarget& target : targets) {
+    for (const GradientLists::DeviceList& list : target.gradients.lists()) {
+      ops::GradStatsOptions here = options;
+      here.accumulate = std::nullopt;
+      here.max_norm_tensor = on_device(options.max_norm_tensor, list.device);
+      here.user_scale = pending_factor(target, list.device);
+      here.divisor = target.scaled ? on_device(options.divisor, list.device) : std::nullopt;
+      passes.push_back({target, list, scale_for(target, scale, list.device), std::move(here), {}});
+    }
+  }
+  return passes;
+}
+
+// Before the first write, so that what one list is refused for does not come after another is written.
+void check_all(const char* operation, const std::vector<ListPass>& passes) {
+  for (const ListPass& pass : passes) {
+    const ops::GradStatsOptions& o = pass.options;
+    const bool in_place = pass.target.write != GradientWrite::kNothing;
+    ops::check_pass(operation, pass.list.gradients, pass.scale, o.divisor, o.user_scale,
+                    o.norm_type, o.max_norm, o.max_norm_tensor, o.eps, o.accumulate, in_place);
+    if (passes.size() > 1) {  // of a single list the operator itself makes sure
+      ops::check_disjoint(operation, pass.list.gradients);
+    }
+  }
+}
+
+void read_list(ListPass& pass, bool only_list) {
+  ops::GradStatsOptions options = pass.options;
+  if (!only_list) {  // the limit is for all lists together
+    options.max_norm = std::nullopt;
+    options.max_norm_tensor = std::nullopt;
+  }
+  pass.found = pass.target.write == GradientWrite::kUnscale
+                   ? ops::unscale_with_stats_(pass.list.gradients, pass.scale, options)
+                   : ops::grad_stats(pass.list.gradients, pass.scale, options);
+}
+
+// What all lists together have found, on the device of the scale.
+ops::GradStats combine(const char* operation, const std::vector<ListPass>& passes,
+                       const at::Tensor& scale, const ops::GradStatsOptions& options) {
+  if (passes.empty()) {
+    ops::GradStatsOptions empty = options;
+    empty.divisor = on_device(options.divisor, scale.device());
+    empty.max_norm_tensor = on_device(options.max_norm_tensor, scale.device());
+    ops::check_pass(operation, {}, scale, empty.divisor, {}, empty.norm_type, empty.max_norm,
+                    empty.max_norm_tensor, empty.eps, {}, /*in_place=*/false);
+    return ops::grad_stats({}, scale, empty);
+  }
+  const c10::Device home = scale.device();
+  if (passes.size() == 1 && passes.front().list.device == home) {
+    return passes.front().found;
+  }
+  std::vector<at::Tensor> stats;
+  stats.reserve(passes.size());
+  for (const ListPass& pass : passes) {
+    stats.push_back(ops::on_device(pass.found.stats, home));
+  }
+  ops::GradStatsOptions merged = options;
+  merged.max_norm_tensor = on_device(options.max_norm_tensor, home);
+  ops::GradStats all = ops::merge_stats(stats, merged);
+  // A scaling that cannot be used sets a flag without a non-finite value to count.
+  for (const ListPass& pass : passes) {
+    factor(all, core::kFoundInf)
+        .copy_(at::maximum(factor(all, core::kFoundInf),
+                           ops::on_device(factor(pass.found, core::kFoundInf), home)));
+  }
+  return all;
+}
+
+// What is left to multiply the gradients of a list by; nothing if the pass has done it all.
+std::optional<at::Tensor> second_factor(const ListPass& pass, const ops::GradStats& all,
+                                        bool limited, bool only_list) {
+  const c10::Device device = pass.list.device;
+  switch (pass.target.write) {
+    case GradientWrite::kNothing:
+      return std::nullopt;
+    case GradientWrite::kClip:
+    case GradientWrite::kUnscale:
+      return limited ? std::optional(ops::on_device(factor(all, core::kRoundedClip), device))
+                     : std::nullopt;
+    case GradientWrite::kUnscaleAndClip:
+      break;
+  }
+  const at::Tensor own = factor(pass.found, core::kUnscaleAndClip);
+  if (only_list) {
+    return own;
+  }
+  const at::Tensor coefficient =
+      ops::on_device(all.stats.select(0, core::kClipCoefficient), device);
+  return (own.to(at::kDouble) * coefficient).to(at::kFloat);
+}
+
+void write_list(const ListPass& pass, const ops::GradStats& all, bool limited, bool only_list) {
+  const std::optional<at::Tensor> left = second_factor(pass, all, limited, only_list);
+  if (left) {
+    const at::Tensor found_inf = ops::on_device(factor(all, core::kFoundInf), pass.list.device);
+    ops::scale_grads_(pass.list.gradients, *left, found_inf);
+  }
+}
+
+// The coefficient of this pass on top of what was left before.
+std::vector<at::Tensor> coefficients_of(const std::vector<PassTarget>& targets,
+                                        const ops::GradStats& all) {
+  const at::Tensor coefficient = all.stats.select(0, core::kClipCoefficient);
+  std::vector<at::Tensor> result;
+  result.reserve(targets.size());
+  for (const PassTarget& target : targets) {
+    result.push_back(target.clip_coefficient ? coefficient * *target.clip_coefficient
+                                             : coefficient);
+  }
+  return result;
+}
+
+std::vector<std::vector<DeviceFoundInf>> flags_of(const std::vector<PassTarget>& targets,
+                                                  const std::vector<ListPass>& passes) {
+  std::vector<std::vector<DeviceFoundInf>> flags(targets.size());
+  auto pass = passes.begin();
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    for (const auto& list : targets[i].gradients.lists()) {
+      flags[i].push_back({list.device, factor(pass->found, core::kFoundInf).clone()});
+      ++pass;
+    }
+  }
+  return flags;
+}
+
+}  // namespace
+
+void GradientLists::add(const at::Tensor& gradient) {
+  auto list = std::ranges::find(lists_, gradient.device(), &DeviceList::device);
+  if (list == lists_.end()) {
+    list = lists_.insert(lists_.end(), DeviceList{gradient.device(), {}});
+  }
+  list->gradients.push_back(gradient);
+}
+
+void GradientLists::remove_duplicates() {
+  for (DeviceList& list : lists_) {
+    std::vector<const void*> keys;
+    keys.reserve(list.gradients.size());
+    for (const at::Tensor& gradient : list.gradients) {
+      keys.push_back(gradient.unsafeGetTensorImpl());
+    }
+    std::ranges::sort(keys);  // rarely more than that: hashing every time would cost more
+    if (std::ranges::adjacent_find(keys) != keys.end()) {
+      std::unordered_set<const void*> seen;
+      std::erase_if(list.gradients, [&](const at::Tensor& gradient) {
+        return !seen.insert(gradient.unsafeGetTensorImpl()).second;
+      });
+    }
+  }
+}
+
+bool GradientLists::are_disjoint() const {
+  return std::ranges::all_of(
+      lists_, [](const DeviceList& list) { return ops::are_disjoint(list.gradients); });
+}
+
+PassResult run_gradient_pass(const char* operation, const std::vector<PassTarget>& targets,
+                             const at::Tensor& scale, const ops::GradStatsOptions& options) {
+  const c10::AutoGradMode no_grad(false);
+  std::vector<ListPass> passes = prepare(targets, scale, options);
+  check_all(operation, passes);
+  for (ListPass& pass : passes) {
+    read_list(pass, passes.size() == 1);
+  }
+  const ops::GradStats all = combine(operation, passes, scale, options);
+  const bool limited = options.max_norm.has_value() || options.max_norm_tensor.has_value();
+  for (const ListPass& pass : passes) {
+    write_list(pass, all, limited, passes.size() == 1);
+  }
+  return {factor(all, core::kRoundedNorm), factor(all, core::kFoundInf),
+          coefficients_of(targets, all), flags_of(targets, passes)};
+}
+
+StepFactors step_factors(const at::Tensor& found_inf, const std::optional<at::Tensor>& scale,
+                         const std::optional<at::Tensor>& divisor,
+                         const std::optional<at::Tensor>& user_scale,
+                         const std::optional<at::Tensor>& clip_coefficient) {
+  const c10::Device device = found_inf.device();
+  const at::Tensor factors =
+      ops::step_factors(found_inf, on_device(scale, device), on_device(divisor, device),
+                        on_device(user_scale, device), on_device(clip_coefficient, device));
+  const bool any = scale || divisor || user_scale || clip_coefficient;
+  return {factors.select(0, 0), any ? std::optional(factors.select(0, 1)) : std::nullopt};
+}
+
+std::vector<DeviceFoundInf> clamp_gradients(const PassTarget& target, const at::Tensor& scale,
+                                            const std::optional<at::Tensor>& divisor,
+                                            double clip_value) {
+  const c10::AutoGradMode no_grad(false);
+  ops::GradStatsOptions options;
+  options.divisor = divisor;
+  const std::vector<PassTarget> targets{target};
+  const std::vector<ListPass> passes = prepare(targets, scale, options);
+  check_all("clip_grad_value_", passes);
+  std::vector<DeviceFoundInf> flags;
+  flags.reserve(passes.size());
+  for (const ListPass& pass : passes) {
+    const ops::GradStats found =
+        ops::unscale_clamp_(pass.list.gradients, pass.scale, clip_value, pass.options.divisor);
+    flags.push_back({pass.list.device, factor(found, core::kFoundInf).clone()});
+  }
+  return flags;
+}
+
+InverseScale inverse_scale(const at::Tensor& scale, const std::optional<at::Tensor>& divisor) {
+  const c10::AutoGradMode no_grad(false);
+  at::Tensor product = scale.to(at::kDouble);
+  at::Tensor found_inf = at::zeros({}, scale.options());
+  if (divisor) {
+    const at::Tensor value = ops::on_device(*divisor, scale.device()).reshape({}).to(at::kDouble);
+    const at::Tensor valid = value.gt(0).logical_and(at::isfinite(value));
+    product = product * at::where(valid, value, at::ones_like(value));
+    found_inf = valid.logical_not().to(at::kFloat);
+  }
+  return {product.reciprocal().to(at::kFloat), found_inf};
+}
+
+}  // namespace ampscaler
