@@ -188,7 +188,8 @@ class GradientMethods(torch.amp.GradScaler):
         """The optimizer's entry; for a disabled scaler one whose gradients are true."""
         if not self._enabled:
             return {"stage": OptState.UNSCALED, "found_inf_per_device": {}}
-        return self._per_optimizer_states.get(id(optimizer))
+        states: dict[int, State] = getattr(self, "_per_optimizer_states", {})  # missing where torch will complain
+        return states.get(id(optimizer))
 
     def _states(self, method: str, optimizers: list[Any], *, refuse_stepped: bool = False) -> list[State | None]:
         if self._enabled:
