@@ -134,25 +134,57 @@ std::optional<FoundInfPerDevice> clamp(const Target& target, const at::Tensor& s
   return to_dict(pass());
 }
 
+// Nothing also where a fused optimizer's own check is not this pass: torch accepts gradients that share
+// memory and kinds that a pass refuses.
+std::optional<FoundInfPerDevice> check(const py::object& param_groups, const at::Tensor& scale) {
+  PassTarget target;
+  const bool complete = visit_gradients(param_groups.ptr(), [&](const at::Tensor& gradient) {
+    target.gradients.add(gradient);
+    return GradientGroups::is_plain(gradient) &&
+           !(gradient.scalar_type() == at::kBFloat16 && gradient.is_cuda());
+  });
+  if (!complete || !target.gradients.are_disjoint()) {
+    return std::nullopt;
+  }
+  target.scaled = false;
+  const auto pass = [&] {
+    const py::gil_scoped_release no_gil;
+    return run_gradient_pass("step", {target}, scale, {});
+  };
+  return to_dict(pass().found_inf_per_device.front());
+}
+
 std::pair<at::Tensor, at::Tensor> inverse(const at::Tensor& scale,
                                           const std::optional<Number>& divisor) {
   const InverseScale result = inverse_scale(scale, to_tensor(divisor));
   return {result.inv_scale, result.found_inf};
 }
 
-at::Tensor combine(const std::vector<at::Tensor>& found_infs, c10::Device device) {
+std::vector<DeviceFoundInf> with_devices(const std::vector<at::Tensor>& found_infs) {
   std::vector<DeviceFoundInf> flags;
   flags.reserve(found_infs.size());
   for (const at::Tensor& found_inf : found_infs) {
     flags.push_back({found_inf.device(), found_inf});
   }
-  return combine_found_inf(flags, device);
+  return flags;
 }
 
-py::object step_amp_aware(const py::object& optimizer, const py::tuple& args,
-                          const py::dict& kwargs, const std::vector<at::Tensor>& found_infs,
-                          const OptionalTensor& scale, const std::optional<Number>& divisor,
-                          const OptionalTensor& clip_coefficient, c10::Device device) {
+at::Tensor combine(const std::vector<at::Tensor>& found_infs, c10::Device device) {
+  return combine_found_inf(with_devices(found_infs), device);
+}
+
+double sum(const std::vector<at::Tensor>& found_infs) {
+  const py::gil_scoped_release no_gil;
+  return sum_found_inf(with_devices(found_infs));
+}
+
+std::pair<py::object, at::Tensor> step_amp_aware(const py::object& optimizer, const py::tuple& args,
+                                                 const py::dict& kwargs,
+                                                 const std::vector<at::Tensor>& found_infs,
+                                                 const OptionalTensor& scale,
+                                                 const std::optional<Number>& divisor,
+                                                 const OptionalTensor& clip_coefficient,
+                                                 c10::Device device) {
   PythonOptimizer adapter(optimizer, py::args(args), py::kwargs(kwargs));
   const StepFactors factors = step_factors(combine(found_infs, device), scale, to_tensor(divisor),
                                            adapter.user_grad_scale(), clip_coefficient);
@@ -160,7 +192,7 @@ py::object step_amp_aware(const py::object& optimizer, const py::tuple& args,
   if (py::hasattr(optimizer, "grad_scale")) {
     py::delattr(optimizer, "grad_scale");  // as torch's step does with a factor of the user
   }
-  return adapter.value();
+  return {adapter.value(), factors.found_inf.clone()};
 }
 
 void bind_passes(py::module_& module) {
@@ -171,6 +203,9 @@ void bind_passes(py::module_& module) {
       "clipping is to be written.\n\n"
       "None, and nothing touched, when torch must do it (tensor subclasses, function modes). "
       "Does not wait.");
+  module.def("check_param_groups", &check, py::arg("param_groups"), py::arg("scale"),
+             "torch.amp.GradScaler._check_inf_per_device by reading only: {device: flag}, or None "
+             "when torch must do it. Does not wait.");
   module.def(
       "clamp_gradients", &clamp, py::arg("target"), py::arg("scale"), py::kw_only(),
       py::arg("divisor"), py::arg("clip_value"),
@@ -184,11 +219,13 @@ void bind_factors(py::module_& module) {
              "where the divisor is of no use. Does not wait.");
   module.def("combine_found_inf", &combine, py::arg("found_infs"), py::arg("device"),
              "The maximum of the flags, exactly 0 or 1. Does not wait.");
+  module.def("sum_found_inf", &sum, py::arg("found_infs"),
+             "The sum of the flags, on any devices. Waits once.");
   module.def("step_amp_aware", &step_amp_aware, py::arg("optimizer"), py::arg("args"),
              py::arg("kwargs"), py::kw_only(), py::arg("found_infs"), py::arg("scale"),
              py::arg("divisor"), py::arg("clip_coefficient"), py::arg("device"),
              "optimizer.step(*args, **kwargs) with `grad_scale` and `found_inf` as attributes for "
-             "its length; its value.\n\n"
+             "its length. Returns its value and the flag.\n\n"
              "Waits only where a fused SGD creates momentum buffers.");
   module.def(
       "is_found_inf", [](const at::Tensor& flag) { return !StepResult(flag, {}).applied(); },

@@ -26,28 +26,36 @@ struct ClipRule {
   double eps = 0.0;
 };
 
-/// Whether multiplying or dividing by `factor` keeps gradients what they are: not 0, inf or NaN.
-AMPSCALER_HOST_DEVICE inline bool is_usable(float factor) {
-  return is_finite(factor) && factor != 0.0F;
-}
-
 AMPSCALER_HOST_DEVICE inline double magnitude(double value) { return value < 0.0 ? -value : value; }
+
+/// Below it a float has fewer than 12 bits left, and 2^-149 stands for anything up to half as large again.
+inline constexpr double kSmallestFactor = 0x1p-137;
+
+/// Whether multiplying or dividing by `factor` keeps gradients what they are: not 0, inf or NaN, nor so
+/// small that rounding it to float has changed it.
+AMPSCALER_HOST_DEVICE inline bool is_usable(float factor) {
+  return is_finite(factor) && magnitude(factor) >= kSmallestFactor;
+}
 
 AMPSCALER_HOST_DEVICE inline bool is_valid_divisor(double divisor) {
   return is_finite(divisor) && divisor > 0.0;
 }
 
+/// Scale and divisor; a divisor that is not valid counts as 1.
+AMPSCALER_HOST_DEVICE inline double total_scale(const GradScaling& scaling) {
+  return scaling.scale * (is_valid_divisor(scaling.divisor) ? scaling.divisor : 1.0);
+}
+
 /// What gradients are multiplied by in place: float(1 / double(scale)), torch's inverse, where there is
-/// no divisor. A divisor that is not valid counts as 1.
+/// no divisor.
 AMPSCALER_HOST_DEVICE inline float inverse_scale(const GradScaling& scaling) {
-  const double divisor = is_valid_divisor(scaling.divisor) ? scaling.divisor : 1.0;
-  return static_cast<float>(1.0 / (scaling.scale * divisor));
+  return static_cast<float>(1.0 / total_scale(scaling));
 }
 
 /// What a stored norm is multiplied by: not rounded to float, and of the magnitudes, since a negative
 /// factor must not make a norm negative.
 AMPSCALER_HOST_DEVICE inline double norm_factor(const GradScaling& scaling) {
-  return 1.0 / (magnitude(scaling.scale) * scaling.divisor * magnitude(scaling.user_scale));
+  return 1.0 / (magnitude(total_scale(scaling)) * magnitude(scaling.user_scale));
 }
 
 /// Whether true gradients can be had at all: otherwise the step must be skipped.
@@ -68,7 +76,7 @@ AMPSCALER_HOST_DEVICE inline double clip_coefficient(double norm, const ClipRule
 /// and rounded once; not usable (see above) where the quotient leaves the range of float.
 AMPSCALER_HOST_DEVICE inline float effective_grad_scale(const GradScaling& scaling,
                                                         double coefficient) {
-  return static_cast<float>(scaling.user_scale * scaling.scale * scaling.divisor / coefficient);
+  return static_cast<float>(scaling.user_scale * total_scale(scaling) / coefficient);
 }
 
 }  // namespace ampscaler::core

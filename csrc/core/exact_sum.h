@@ -8,7 +8,6 @@
 // A limb has 64 bits for 32, so up to 2^32 terms are added before carries must be passed on. The range
 // is that of squares of doubles, 2^-2148 to 2^2048. The idea is Kulisch's long accumulator.
 
-#include <bit>
 #include <cmath>
 #include <cstdint>
 
@@ -25,23 +24,24 @@ struct ExactTerm {
   std::uint64_t words[3];
 };
 
-/// `value` * 2^`shift` for a finite `value` >= 0. The product must be a multiple of 2^-2208 and below
-/// 2^2070, which squares of doubles are.
+/// `value` * 2^`shift`, of at least 0, to its last bit. Every bit of the significand must lie in the
+/// integer's range: the product is 0 or in [2^-2156, 2^2068), and the shift of a subnormal value at least
+/// -1134. Squares of doubles do, also those of x * 2^600, shifted by -1200, and of x * 2^-600, shifted by
+/// 1200. With a shift of 0 or 1200 infinity counts as a number that reads as infinity again.
 AMPSCALER_HOST_DEVICE inline ExactTerm exact_term(double value, int shift) {
-  std::uint64_t bits = 0;
-#if defined(__CUDA_ARCH__)
-  bits = static_cast<std::uint64_t>(__double_as_longlong(value));
-#else
-  bits = std::bit_cast<std::uint64_t>(value);
-#endif
-  const auto exponent = static_cast<int>(bits >> 52U);
+  const auto bits = __builtin_bit_cast(std::uint64_t, value);  // nvcc refuses std::bit_cast here
+  const auto exponent = static_cast<int>(bits >> 52U & 0x7FFU);
   const std::uint64_t fraction = bits & 0xF'FFFF'FFFF'FFFFU;
   const std::uint64_t significand = exponent == 0 ? fraction : fraction | 1ULL << 52U;
   const int position = (exponent == 0 ? 1 : exponent) - 1075 + shift + kLimbBias;
-  const auto offset = static_cast<unsigned>(position) & 31U;
+  const int last = 32 * (kLimbs - 2) - 1;
+  const int inside = position < 0      ? 0
+                     : position > last ? last
+                                       : position;  // no write beyond the limbs
+  const auto offset = static_cast<unsigned>(inside) & 31U;
   const std::uint64_t low = (significand & 0xFFFF'FFFFU) << offset;
   const std::uint64_t high = ((significand >> 32U) << offset) + (low >> 32U);
-  return {position >> 5U, {low & 0xFFFF'FFFFU, high & 0xFFFF'FFFFU, high >> 32U}};
+  return {inside >> 5U, {low & 0xFFFF'FFFFU, high & 0xFFFF'FFFFU, high >> 32U}};
 }
 
 AMPSCALER_HOST_DEVICE inline void add_exactly(std::uint64_t* limbs, double value, int shift = 0) {

@@ -3,6 +3,8 @@
 // What one pass over a list of gradients finds out, and what follows from it: flag, norm, clip
 // coefficient, factors. Kernels fill GradSums; finish() is the only place that draws conclusions.
 
+#include <cfloat>
+#include <cmath>
 #include <cstdint>
 
 #include "core/clip.h"
@@ -68,12 +70,16 @@ AMPSCALER_HOST_DEVICE inline void merge(GradSums& sums, const GradSums& more) {
   sums.max_abs_bits = sums.max_abs_bits < more.max_abs_bits ? more.max_abs_bits : sums.max_abs_bits;
 }
 
+AMPSCALER_HOST_DEVICE inline double stored_max_abs(const GradSums& sums) {
+  return __builtin_bit_cast(double, sums.max_abs_bits);  // nvcc refuses std::bit_cast here
+}
+
 /// The norm of the finite stored values. Normalises the limbs. `norm_type` is 2, inf, or another p >= 0
 /// whose powers were added to the limbs (for 0: a 1 for each tensor with a nonzero element).
 AMPSCALER_HOST_DEVICE inline ScaledDouble stored_norm(GradSums& sums, double norm_type) {
   normalise(sums.limbs);
   if (norm_type > DBL_MAX) {
-    return {std::bit_cast<double>(sums.max_abs_bits), 0};
+    return {stored_max_abs(sums), 0};
   }
   const ScaledDouble sum = read_sum(sums.limbs);
   if (norm_type == 2.0) {
@@ -85,40 +91,67 @@ AMPSCALER_HOST_DEVICE inline ScaledDouble stored_norm(GradSums& sums, double nor
 
 /// `finite` unless an element was not.
 AMPSCALER_HOST_DEVICE inline double unless_nonfinite(const GradSums& sums, double finite) {
-  const double infinity = std::numeric_limits<double>::infinity();
-  return sums.nans > 0 ? infinity - infinity : sums.infs > 0 ? infinity : finite;
+  // Macros, since device code may not call std::numeric_limits.
+  return sums.nans > 0 ? static_cast<double>(NAN) : sums.infs > 0 ? HUGE_VAL : finite;
+}
+
+/// The three factors among the results, in each of which a coefficient can take effect.
+struct StepFactors {
+  double clip_coefficient;
+  float unscale_and_clip;
+  float effective_grad_scale;
+};
+
+AMPSCALER_HOST_DEVICE inline StepFactors factors_for(const GradScaling& scaling,
+                                                     double coefficient) {
+  const double inverse = inverse_scale(scaling);  // of float, as in the pass that only unscales
+  return {coefficient, static_cast<float>(inverse * coefficient),
+          effective_grad_scale(scaling, coefficient)};
+}
+
+/// Whether a step may apply the factors to elements up to `max_abs`: none of them spoils gradients, or
+/// makes a float infinite, as a scale below 1 can. What only a float64 can hold is not judged.
+AMPSCALER_HOST_DEVICE inline bool is_usable(const StepFactors& factors, double max_abs) {
+  if (!is_usable(static_cast<float>(factors.clip_coefficient)) ||
+      !is_usable(factors.unscale_and_clip) || !is_usable(factors.effective_grad_scale)) {
+    return false;
+  }
+  const auto largest = static_cast<float>(max_abs);
+  return !is_finite(largest) || (is_finite(largest * factors.unscale_and_clip) &&
+                                 is_finite(largest / factors.effective_grad_scale));
+}
+
+/// Factors that are defined although no step is to use them: they do not clip.
+AMPSCALER_HOST_DEVICE inline StepFactors idle_factors(const GradScaling& scaling) {
+  const StepFactors unclipped = factors_for(scaling, 1.0);
+  return {1.0, is_usable(unclipped.unscale_and_clip) ? unclipped.unscale_and_clip : 1.0F,
+          is_usable(unclipped.effective_grad_scale) ? unclipped.effective_grad_scale : 1.0F};
 }
 
 /// Fills `stats` and `factors`. No elements: norm 0, flag 0, whatever the scaling is.
 ///
 /// The flag is set where the update must not happen: by an inf, NaN or overflow, by a scaling that is not
-/// usable, and by a limit on a norm so large that coefficient or factors leave the range of float. With
-/// the flag the coefficient is 1, selected and not computed.
+/// usable, by a limit on a norm so large that coefficient or factors leave the range of float, and by
+/// true gradients that leave it. With the flag the coefficient is 1, selected and not computed, and the
+/// factors are finite and not 0.
 AMPSCALER_HOST_DEVICE inline void finish(GradSums& sums, double norm_type,
                                          const GradScaling& scaling, const ClipRule& rule,
                                          double* stats, float* factors) {
-  const double norm_scaling = norm_type == 0.0 ? 1.0 : norm_factor(scaling);
-  const ScaledDouble stored = stored_norm(sums, norm_type);
   const bool empty = sums.elements == 0;
-  const double norm =
-      empty ? 0.0
-            : unless_nonfinite(sums, to_double({stored.mantissa * norm_scaling, stored.exponent}));
-  const double max_abs = std::bit_cast<double>(sums.max_abs_bits);
+  const ScaledDouble stored = stored_norm(sums, norm_type);
+  const double norm_scaling = norm_type == 0.0 ? 1.0 : norm_factor(scaling);
+  const double finite_norm = to_double({stored.mantissa * norm_scaling, stored.exponent});
+  const double norm = empty ? 0.0 : unless_nonfinite(sums, finite_norm);
+  const double max_abs = stored_max_abs(sums);
 
-  double coefficient = clip_coefficient(norm, rule);
-  const float inverse = inverse_scale(scaling);
-  float unscale_and_clip = static_cast<float>(static_cast<double>(inverse) * coefficient);
-  float grad_scale = effective_grad_scale(scaling, coefficient);
-  const bool usable = is_usable(scaling) && is_usable(static_cast<float>(coefficient)) &&
-                      is_usable(unscale_and_clip) && is_usable(grad_scale);
+  StepFactors step = factors_for(scaling, clip_coefficient(norm, rule));
   const bool nonfinite = sums.infs > 0 || sums.nans > 0 || sums.overflows > 0;
-  const bool found_inf = !empty && (nonfinite || !usable);
-  if (found_inf) {
-    coefficient = 1.0;
-    unscale_and_clip = is_usable(inverse) ? inverse : 1.0F;
-    grad_scale = effective_grad_scale(scaling, coefficient);
-    grad_scale = is_usable(grad_scale) ? grad_scale : 1.0F;
+  const bool usable = is_usable(scaling) && is_usable(step, max_abs);
+  if (nonfinite || !usable) {
+    step = idle_factors(scaling);
   }
+  const bool found_inf = !empty && (nonfinite || !usable);
+
   stats[kNorm] = norm;
   stats[kMaxAbs] = empty ? 0.0 : unless_nonfinite(sums, max_abs * norm_factor(scaling));
   stats[kZeros] = static_cast<double>(sums.zeros);
@@ -127,12 +160,12 @@ AMPSCALER_HOST_DEVICE inline void finish(GradSums& sums, double norm_type,
   stats[kInfs] = static_cast<double>(sums.infs);
   stats[kNans] = static_cast<double>(sums.nans);
   stats[kOverflows] = static_cast<double>(sums.overflows);
-  stats[kClipCoefficient] = coefficient;
+  stats[kClipCoefficient] = step.clip_coefficient;
   factors[kFoundInf] = found_inf ? 1.0F : 0.0F;
   factors[kRoundedNorm] = static_cast<float>(norm);
-  factors[kRoundedClip] = static_cast<float>(coefficient);
-  factors[kUnscaleAndClip] = unscale_and_clip;
-  factors[kEffectiveGradScale] = grad_scale;
+  factors[kRoundedClip] = static_cast<float>(step.clip_coefficient);
+  factors[kUnscaleAndClip] = step.unscale_and_clip;
+  factors[kEffectiveGradScale] = step.effective_grad_scale;
 }
 
 }  // namespace ampscaler::core

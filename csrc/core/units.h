@@ -26,7 +26,8 @@ AMPSCALER_HOST_DEVICE constexpr std::int64_t unit_elements(DataType dtype) {
 }
 
 AMPSCALER_HOST_DEVICE constexpr std::int64_t unit_count(std::int64_t elements, DataType dtype) {
-  return (elements - 1) / unit_elements(dtype) + 1;
+  const std::int64_t whole = elements / unit_elements(dtype);
+  return elements % unit_elements(dtype) == 0 ? whole : whole + 1;
 }
 
 /// One tensor with at least one element, in 16 bytes, since 2,040 of them are to be arguments of a CUDA
@@ -83,7 +84,7 @@ AMPSCALER_HOST_DEVICE inline Unit unit_of(const PlanEntry* entries, std::int64_t
           unit + 1 == entry.unit_end ? entry_tail(entry) : unit_elements(dtype), dtype};
 }
 
-/// The list on the host. Tensors without elements are left out.
+/// The list on the host. Tensors without elements are left out. All must fit in the 64 TiB above.
 class UnitPlan {
  public:
   void reserve(std::size_t tensors) { entries_.reserve(tensors); }
@@ -103,8 +104,8 @@ class UnitPlan {
   std::uint32_t unit_total() const { return entries_.empty() ? 0 : entries_.back().unit_end; }
   std::int64_t bytes() const { return bytes_; }
 
-  /// `parts` + 1 ascending unit ids from 0 to unit_total(): ranges of about equal cost, which may begin
-  /// inside a tensor.
+  /// `parts` + 1 ascending unit ids from 0 to unit_total(): ranges that may begin inside a tensor, each
+  /// within one unit's cost of an equal share. `parts` is at least 1.
   std::vector<std::uint32_t> split(std::int64_t parts) const;
 
  private:
@@ -127,9 +128,9 @@ inline std::vector<std::uint32_t> UnitPlan::split(std::int64_t parts) const {
     const std::int64_t tail_bytes = entry_tail(entry) * element_bytes(entry_dtype(entry));
     const std::int64_t cost = (units - 1) * full_unit + tail_bytes + kUnitOverheadBytes;
     for (auto part = static_cast<std::int64_t>(bounds.size()); part < parts; ++part) {
-      const std::int64_t target = total / parts * part;
-      if (target > cost_before + cost) {
-        break;
+      const std::int64_t target = total / parts * part + total % parts * part / parts;
+      if (target >= cost_before + cost) {
+        break;  // begins in a later entry
       }
       bounds.push_back(first + static_cast<std::uint32_t>((target - cost_before) / full_unit));
     }

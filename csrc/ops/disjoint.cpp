@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "ops/pass_checks.h"
@@ -114,9 +116,10 @@ bool interleave(const at::Tensor& first, const at::Tensor& second) {
   return false;
 }
 
-}  // namespace
+using Pair = std::pair<std::size_t, std::size_t>;
 
-void check_disjoint(const char* operation, at::TensorList grads) {
+// Two gradients that share memory, the lower index first.
+std::optional<Pair> find_shared(at::TensorList grads) {
   const std::vector<MemoryRange> ranges = ranges_of(grads);
   std::uintptr_t reached = 0;  // the largest end so far
   for (std::size_t i = 0; i < ranges.size(); ++i) {
@@ -124,13 +127,24 @@ void check_disjoint(const char* operation, at::TensorList grads) {
     reached = std::max(reached, ranges[i].end);
     for (std::size_t k = 0; meets && k < i; ++k) {
       const auto [low, high] = std::minmax(ranges[i].index, ranges[k].index);
-      TORCH_CHECK_VALUE(ranges[k].end <= ranges[i].begin ||
-                            interleave(held_memory(grads[low]), held_memory(grads[high])),
-                        "ampscaler::", operation,
-                        ": grads: expected tensors with memory of their own, got grads[", low,
-                        "] and grads[", high, "] that share memory.");
+      if (ranges[k].end > ranges[i].begin &&
+          !interleave(held_memory(grads[low]), held_memory(grads[high]))) {
+        return Pair{low, high};
+      }
     }
   }
+  return std::nullopt;
+}
+
+}  // namespace
+
+bool are_disjoint(at::TensorList grads) { return !find_shared(grads); }
+
+void check_disjoint(const char* operation, at::TensorList grads) {
+  const std::optional<Pair> shared = find_shared(grads);
+  TORCH_CHECK_VALUE(!shared, "ampscaler::", operation,
+                    ": grads: expected tensors with memory of their own, got grads[", shared->first,
+                    "] and grads[", shared->second, "] that share memory.");
 }
 
 }  // namespace ampscaler::ops

@@ -43,6 +43,8 @@ void check_step_factors(const at::Tensor& found_inf, const OptionalTensor& scale
 /// addresses, so Meta kernels leave it out. Tensors without elements share nothing. About 3 ns per
 /// gradient in the order of their addresses, else 20 ns.
 void check_disjoint(const char* operation, at::TensorList grads);
+/// The same as a question.
+bool are_disjoint(at::TensorList grads);
 
 /// Bumps the version of what an operator has written or may have written; inference tensors have none.
 inline void bump_version(const at::Tensor& tensor) {

@@ -16,6 +16,7 @@
 
 #include "ampscaler/ops.h"
 #include "ops/device_copy.h"
+#include "scaler/host_read.h"
 
 namespace ampscaler {
 namespace {
@@ -130,6 +131,15 @@ at::Tensor combine_found_inf(const std::vector<DeviceFoundInf>& found_inf_per_de
   }
   // Never the recorded flag itself: what an optimizer does to its copy must not reach update().
   return on_device.size() == 1 ? on_device.front().clone() : at::max(at::stack(on_device));
+}
+
+double sum_found_inf(const std::vector<DeviceFoundInf>& found_inf_per_device) {
+  std::vector<at::Tensor> flags;
+  flags.reserve(found_inf_per_device.size());
+  for (const DeviceFoundInf& found : found_inf_per_device) {
+    flags.push_back(found.found_inf);
+  }
+  return read_sum(flags);
 }
 
 }  // namespace ampscaler

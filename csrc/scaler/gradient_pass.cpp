@@ -220,6 +220,11 @@ void GradientLists::remove_duplicates() {
   }
 }
 
+bool GradientLists::are_disjoint() const {
+  return std::ranges::all_of(
+      lists_, [](const DeviceList& list) { return ops::are_disjoint(list.gradients); });
+}
+
 PassResult run_gradient_pass(const char* operation, const std::vector<PassTarget>& targets,
                              const at::Tensor& scale, const ops::GradStatsOptions& options) {
   const c10::AutoGradMode no_grad(false);

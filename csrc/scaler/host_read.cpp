@@ -8,6 +8,7 @@
 #include <ATen/ops/stack.h>
 
 #include "ampscaler/step_result.h"
+#include "ops/device_copy.h"
 
 namespace ampscaler {
 namespace {
@@ -31,6 +32,25 @@ std::pair<double, double> read_scalars(const at::Tensor& first, const at::Tensor
   const at::Tensor both = at::stack({first.to(at::kDouble), second.to(at::kDouble)}).cpu();
   const auto* values = both.const_data_ptr<double>();
   return {values[0], values[1]};
+}
+
+double read_sum(const std::vector<at::Tensor>& scalars) {
+  counter().fetch_add(1, std::memory_order_relaxed);
+  double sum = 0.0;
+  if (scalars.size() == 1) {
+    return scalars.front().item().toDouble();
+  }
+  std::vector<at::Tensor> gathered;
+  gathered.reserve(scalars.size());
+  for (const at::Tensor& scalar : scalars) {
+    gathered.push_back(
+        ops::on_device(scalar.reshape({}), scalars.front().device()).to(at::kDouble));
+  }
+  const at::Tensor values = gathered.empty() ? at::Tensor() : at::stack(gathered).cpu();
+  for (std::size_t i = 0; i < gathered.size(); ++i) {
+    sum += values.const_data_ptr<double>()[i];
+  }
+  return sum;
 }
 
 }  // namespace ampscaler

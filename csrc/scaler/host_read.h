@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -15,5 +16,8 @@ double read_scalar(const at::Tensor& scalar);
 
 /// Waits once for two scalars on one device.
 std::pair<double, double> read_scalars(const at::Tensor& first, const at::Tensor& second);
+
+/// Waits once for scalars on any devices and returns their sum, formed on the host in their order.
+double read_sum(const std::vector<at::Tensor>& scalars);
 
 }  // namespace ampscaler

@@ -6,17 +6,19 @@ torch's unless a policy is given: whatever outsiders read, replace or override o
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
 from collections import defaultdict
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch._compile import _disable_dynamo
-from torch.amp.grad_scaler import _refresh_per_optimizer_state
+from torch.amp.grad_scaler import OptState, _refresh_per_optimizer_state
 
-from ampscaler import _C
-from ampscaler._C import ScalePolicy
+from ampscaler import _C, _optimizers
+from ampscaler._C import GradientWrite, ScalePolicy
+from ampscaler._gradient_methods import GradientMethods
+from ampscaler._opt_in import Fp16Grads, OptIn
+from ampscaler._optimizers import CLIP_COEFFICIENT, STEPPED_SCALED
 
 
 def _cuda_is_missing() -> bool:
@@ -30,14 +32,14 @@ def _is_acceptable(new_scale: object) -> bool:
     return isinstance(new_scale, float)
 
 
-@dataclasses.dataclass
-class _OptIn:
-    """What a scaler has beyond torch's state, as values that pickle and copy."""
+def _checked_fp16_grads(fp16_grads: Fp16Grads) -> Fp16Grads:
+    if fp16_grads not in get_args(Fp16Grads):
+        expected = ", ".join(repr(value) for value in get_args(Fp16Grads))
+        raise ValueError(f"GradScaler: fp16_grads: expected one of {expected}, got {fp16_grads!r}")
+    return fp16_grads
 
-    policy: ScalePolicy
 
-
-class GradScaler(torch.amp.GradScaler):
+class GradScaler(GradientMethods):
     """torch.amp.GradScaler with the gradients collected, grouped and unscaled in C++.
 
     Arguments, methods, errors and results are torch's, to the bit and to the word. Gradients that are not plain dense
@@ -49,8 +51,6 @@ class GradScaler(torch.amp.GradScaler):
     policy is not part of `state_dict()`.
     """
 
-    _ampscaler: _OptIn | None = None  # an attribute of the instance only after opting in
-
     def __init__(
         self,
         device: str = "cuda",
@@ -61,6 +61,7 @@ class GradScaler(torch.amp.GradScaler):
         enabled: bool = True,
         *,
         policy: ScalePolicy | None = None,
+        fp16_grads: Fp16Grads = "error",
     ) -> None:
         if policy is not None:
             if not isinstance(policy, ScalePolicy):
@@ -72,8 +73,8 @@ class GradScaler(torch.amp.GradScaler):
             warnings.warn(text, stacklevel=2)
             enabled = False
         super().__init__(device, init_scale, growth_factor, backoff_factor, growth_interval, enabled)
-        if policy is not None:
-            self._ampscaler = _OptIn(policy)
+        if policy is not None or _checked_fp16_grads(fp16_grads) != "error":
+            self._ampscaler = OptIn(policy, fp16_grads)
 
     # torch.compile skips torch's own stateful scaler code, but not what that code calls: traced from this file, the
     # methods marked so would stop at _C and could be run on stand-ins for tensors. The public torch._dynamo.disable
@@ -95,18 +96,128 @@ class GradScaler(torch.amp.GradScaler):
         return found
 
     @_disable_dynamo
+    def _check_inf_per_device(self, optimizer: Any) -> dict[torch.device, torch.Tensor]:
+        """What torch's fused optimizers need before a step: {device: found_inf}, and gradients are only read."""
+        found = None if self._replaces_unscale_grads() else self._check_by_reading(optimizer)
+        if found is None:
+            return super()._check_inf_per_device(optimizer)
+        self._per_optimizer_states[id(optimizer)]["found_inf_per_device"] = found
+        return found
+
+    def _replaces_unscale_grads(self) -> bool:
+        """Whether a subclass or an instance has its own way to the gradients, which a check has to go as well."""
+        here = type(self)._unscale_grads_ is GradScaler._unscale_grads_
+        return not here or "_unscale_grads_" in self.__dict__
+
+    def _check_by_reading(self, optimizer: Any) -> dict[torch.device, torch.Tensor] | None:
+        scale, _ = self._check_scale_growth_tracker("_check_inf_per_device")
+        param_groups = getattr(optimizer, "__dict__", {}).get("param_groups")
+        return _C.check_param_groups(param_groups, scale)
+
+    @_disable_dynamo
+    def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
+        """torch's unscale_; gradients are divided by a divisor as well, if one is set. Does not wait for the device."""
+        if self._divisor() is None and not self._allows_fp16():
+            super().unscale_(optimizer)
+        elif self._enabled:
+            self._unscale_in_one_pass(optimizer)
+
+    def _unscale_in_one_pass(self, optimizer: torch.optim.Optimizer) -> None:
+        self._check_scale_growth_tracker("unscale_")
+        state = self._peek(optimizer)
+        stage = _optimizers.stage(state)
+        if stage is OptState.UNSCALED:
+            raise RuntimeError("unscale_() has already been called on this optimizer since the last update().")
+        if stage is OptState.STEPPED:
+            raise RuntimeError("unscale_() is being called after step().")
+        inv_scale, found_inf = self._inverse_scale()
+        found = self._unscale_grads_(optimizer, inv_scale, found_inf, self._allows_fp16())
+        self._record_unscaled(optimizer, found)
+
+    def _maybe_opt_step(self, optimizer: Any, optimizer_state: dict[str, Any], *args: Any, **kwargs: Any) -> float | None:
+        """torch's, but the flags of several devices are read together: waits once."""
+        if _C.sum_found_inf(list(optimizer_state["found_inf_per_device"].values())) != 0.0:
+            return None
+        value: float | None = optimizer.step(*args, **kwargs)
+        return value
+
+    @_disable_dynamo
+    def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> float | None:
+        """torch's step. Waits for the device once with an ordinary optimizer, never with torch's fused ones.
+
+        (Except after clip_grad_norm_ or set_grad_divisor: a fused SGD that creates its momentum buffers waits once.)
+        """
+        state = self._peek(optimizer)
+        ours = self._divisor() is not None or (state is not None and CLIP_COEFFICIENT in state)
+        if not self._enabled or not _optimizers.is_amp_aware(optimizer):
+            return super().step(optimizer, *args, **kwargs)
+        scaled = _optimizers.stage(state) is OptState.READY
+        if ours:
+            self._check_step(optimizer, kwargs)
+            if _optimizers.takes_grad_scaler(optimizer):
+                self._apply_divisor(optimizer)
+                ours = False
+        value = (
+            self._step_amp_aware(optimizer, args, kwargs) if ours else super().step(optimizer, *args, **kwargs)
+        )
+        stepped = self._peek(optimizer)
+        if stepped is not None:  # an optimizer's step may itself call update()
+            stepped[STEPPED_SCALED] = scaled
+        return value
+
+    def _check_step(self, optimizer: Any, kwargs: dict[str, Any]) -> None:
+        if "closure" in kwargs:
+            raise RuntimeError("Closure use is not currently supported if GradScaler is enabled.")
+        self._check_scale_growth_tracker("step")
+        if _optimizers.stage(self._peek(optimizer)) is OptState.STEPPED:
+            raise RuntimeError("step() has already been called since the last update().")
+
+    def _apply_divisor(self, optimizer: Any) -> None:
+        """Divides the gradients of an optimizer that divides them by the scale itself and knows of nothing else."""
+        state = self._peek(optimizer)
+        if _optimizers.stage(state) is OptState.READY:
+            target = _optimizers.pass_target(optimizer, state, GradientWrite.UNSCALE, allow_fp16=True)
+            one, divisor = torch.ones_like(self._scale_or_one()), self._divisor()
+            _C.run_gradient_pass("step", [target], one, divisor=divisor, norm_type=2.0, max_norm=None, eps=0.0)
+
+    def _step_amp_aware(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float | None:
+        """The step of an optimizer that gets scale, divisor and clip coefficient as one factor to divide by."""
+        state = self._per_optimizer_states[id(optimizer)]
+        scaled = state["stage"] is OptState.READY
+        if scaled and not state["found_inf_per_device"]:
+            self._check_inf_per_device(optimizer)
+        device = self._scale_or_one().device
+        value, found_inf = _C.step_amp_aware(
+            optimizer,
+            args,
+            kwargs,
+            found_infs=list(state["found_inf_per_device"].values()),
+            scale=self._scale if scaled else None,
+            divisor=self._divisor() if scaled else None,
+            clip_coefficient=state.get(CLIP_COEFFICIENT),
+            device=device,
+        )
+        # One decision for the step and for update(): the factors may have left float32 where gradients had not.
+        state["found_inf_per_device"] = {device: found_inf}
+        state["stage"] = OptState.STEPPED
+        result: float | None = value
+        return result
+
+    @_disable_dynamo
     def update(self, new_scale: float | torch.Tensor | None = None) -> None:
         """torch's update; under a policy, within its limits. Does not wait for the device.
 
         Under a policy a float `new_scale` of NaN is a ValueError; a tensor is not read, since that would wait.
         """
         opt_in = self._ampscaler
-        if opt_in is None or not self._enabled:
+        if opt_in is None or opt_in.policy is None or not self._enabled:
             super().update(new_scale)
         elif new_scale is not None:
             super().update(opt_in.policy.clamp(new_scale) if _is_acceptable(new_scale) else new_scale)
         else:
             self._advance_scale(opt_in.policy)
+        if opt_in is not None:
+            opt_in.divisor = None
 
     def _advance_scale(self, policy: ScalePolicy) -> None:
         scale, growth_tracker = self._check_scale_growth_tracker("update")
@@ -120,6 +231,7 @@ class GradScaler(torch.amp.GradScaler):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """torch's load_state_dict; under a policy the scale is clamped to its limits."""
-        if self._ampscaler is not None and self._enabled and "scale" in state_dict:
-            state_dict = {**state_dict, "scale": self._ampscaler.policy.clamp(state_dict["scale"])}
+        policy = None if self._ampscaler is None else self._ampscaler.policy
+        if policy is not None and self._enabled and "scale" in state_dict:
+            state_dict = {**state_dict, "scale": policy.clamp(state_dict["scale"])}
         super().load_state_dict(state_dict)

@@ -1,111 +1,116 @@
-"""Optimizers for the tests of clipping, and the same training in float64 arithmetic."""
+"""What the tests of clipping start from: optimizers of every kind, and the exact step to compare with."""
+
+import copy
 
 import torch
 
 import ampscaler
-from ampscaler import AmpScaler
 
-INF = float("inf")
+INF, NAN = float("inf"), float("nan")
+SCALE = 1024.0
 
-# Options of torch's fused optimizers on the CPU.
-FUSED = [
-    ("Adam", {}),
-    ("Adam", {"amsgrad": True, "weight_decay": 0.1}),
-    ("Adam", {"maximize": True, "betas": (0.5, 0.9), "eps": 1e-4}),
-    ("AdamW", {"weight_decay": 0.2}),
-    ("AdamW", {"amsgrad": True, "maximize": True}),
-    ("SGD", {}),
-    ("SGD", {"momentum": 0.9}),
-    ("SGD", {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
-    ("SGD", {"momentum": 0.5, "dampening": 0.5, "maximize": True}),
-    ("Adagrad", {"lr_decay": 0.1, "weight_decay": 0.1}),
-    ("Adagrad", {"maximize": True, "initial_accumulator_value": 0.5}),
-]
-ORDINARY = [
-    ("SGD", {"momentum": 0.9, "foreach": False}),
-    ("SGD", {"momentum": 0.9, "foreach": True}),
-    ("Adam", {"foreach": True, "amsgrad": True}),
-    ("AdamW", {}),
-    ("Adagrad", {}),
-    ("RMSprop", {"centered": True}),
-    ("NAdam", {}),
-]
+FUSED = {
+    "adam": (torch.optim.Adam, {}),
+    "adam_amsgrad": (torch.optim.Adam, {"amsgrad": True, "weight_decay": 0.1}),
+    "adam_maximize": (torch.optim.Adam, {"maximize": True}),
+    "adam_tensor_lr": (torch.optim.Adam, {"lr": torch.tensor(0.01)}),
+    "adam_capturable": (torch.optim.Adam, {"capturable": True}),
+    "adamw": (torch.optim.AdamW, {"weight_decay": 0.2}),
+    "adamw_amsgrad_maximize": (torch.optim.AdamW, {"amsgrad": True, "maximize": True}),
+    "sgd": (torch.optim.SGD, {"lr": 0.1}),
+    "sgd_momentum": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}),
+    "sgd_nesterov": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01}),
+    "sgd_dampening": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "dampening": 0.5, "maximize": True}),
+    "adagrad": (torch.optim.Adagrad, {"lr": 0.1, "weight_decay": 0.01, "lr_decay": 0.1}),
+}
+if "fused" not in torch.optim.Adagrad.__init__.__code__.co_varnames:
+    del FUSED["adagrad"]
 
 
-def label(case):
-    return "-".join([case[0], *case[1]])
-
-
-class KeywordVariant(torch.optim.SGD):
-    """Of the older protocol: it would read the scale from the scaler."""
+class PassesItself(torch.optim.SGD):
+    """The older protocol: step is handed the scaler and divides by its scale."""
 
     _step_supports_amp_scaling = True
 
     def step(self, closure=None, *, grad_scaler=None):
-        assert grad_scaler is None
+        scale = grad_scaler._get_scale_async()
+        if any(not torch.isfinite(p.grad).all() for group in self.param_groups for p in group["params"]):
+            return None
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.grad.div_(scale)
         return super().step(closure)
 
 
-class OwnStep(torch.optim.SGD):
-    """Reads the attributes, and does nothing that anyone could foresee with them."""
-
-    _step_supports_amp_scaling = True
-
-    def step(self, closure=None):
-        if self.found_inf.item() == 0.0:
-            for group in self.param_groups:
-                for parameter in group["params"]:
-                    if parameter.grad is not None:
-                        factor = 1.0 if self.grad_scale is None else self.grad_scale
-                        parameter.data.sub_(parameter.grad / factor, alpha=group["lr"])
-
-
 class Delegating:
-    """A wrapper that hands the attributes to the optimizer inside."""
+    """A wrapper that looks like an optimizer and hands step on with its own attributes."""
 
     _step_supports_amp_scaling = True
 
-    def __init__(self, parameters, lr):
-        self.inner = torch.optim.SGD(parameters, lr=lr, fused=True)
-
-    @property
-    def param_groups(self):
-        return self.inner.param_groups
+    def __init__(self, optimizer):
+        self.optimizer = optimizer
+        self.param_groups = optimizer.param_groups
 
     def step(self):
-        self.inner.grad_scale, self.inner.found_inf = self.grad_scale, self.found_inf
-        try:
-            self.inner.step()
-        finally:
-            del self.inner.grad_scale, self.inner.found_inf
+        self.optimizer.grad_scale, self.optimizer.found_inf = self.grad_scale, self.found_inf
+        value = self.optimizer.step()
+        del self.optimizer.grad_scale, self.optimizer.found_inf
+        return value
 
 
-def ready(scale=4.0, **options):
-    scaler = AmpScaler("cpu", init_scale=scale, **options)
+class OwnStep(torch.optim.Adam):
+    """A fused subclass that looks at the gradients first."""
+
+    def step(self, closure=None):
+        self.seen = [p.grad.clone() for group in self.param_groups for p in group["params"]]
+        return super().step(closure)
+
+
+def parameters(*sizes, dtype=torch.float32, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.nn.Parameter(torch.randn(size, generator=generator).to(dtype)) for size in sizes]
+
+
+def set_gradients(params, scale=SCALE, seed=1):
+    """Random scaled gradients; the last parameter of three or more has none."""
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in params[:2] if len(params) > 2 else params:
+        parameter.grad = (torch.randn(parameter.shape, generator=generator) * scale).to(parameter.dtype)
+
+
+def make_scaler(scale=SCALE, **options):
+    scaler = ampscaler.GradScaler("cpu", init_scale=scale, **options)
     scaler.scale(torch.ones(()))
     return scaler
 
 
-def parameter_with(gradient, dtype=torch.float32):
-    gradient = torch.as_tensor(gradient).to(dtype)
-    parameter = torch.nn.Parameter(torch.ones_like(gradient))
-    parameter.grad = gradient
-    return parameter
+def exact_norm(tensors, divisor=1.0):
+    return sum((t.double() / divisor).square().sum() for t in tensors).sqrt()
 
 
-def six_eight(optimizer=torch.optim.SGD, **options):
-    """A scaler at 4 and an optimizer whose true gradient is [6, 8], of norm 10."""
-    parameter = parameter_with([24.0, 32.0])
-    return ready(), optimizer([parameter], lr=1.0, **options), parameter
+def gradients_of(params):
+    return [p.grad for p in params if p.grad is not None]
 
 
-def reads():
-    return ampscaler._C.host_read_count()
+def exact_copy(optimizer, params, divisor, coefficient):
+    """Copies of parameters and optimizer, with true and clipped gradients formed in float64 and rounded once."""
+    twins = copy.deepcopy(params)
+    for twin, original in zip(twins, params, strict=True):
+        grad = original.grad
+        twin.grad = None if grad is None else (grad.double() / divisor * coefficient).to(grad.dtype)
+    return twins, rebuild(optimizer, params, twins)
 
 
-def exact_clip(gradients, max_norm):
-    """Norm and clipped gradients in float64."""
-    doubles = [gradient.double() for gradient in gradients]
-    norm = torch.sqrt(sum((gradient * gradient).sum() for gradient in doubles))
-    factor = min(1.0, max_norm / norm.item()) if norm.isfinite() and norm > 0 else 1.0
-    return norm.item(), [gradient * factor for gradient in doubles]
+def rebuild(optimizer, params, twins):
+    """An optimizer like `optimizer` over the twins, with its state."""
+    twin_of = {id(p): t for p, t in zip(params, twins, strict=True)}
+    groups = [{**g, "params": [twin_of[id(p)] for p in g["params"]]} for g in optimizer.param_groups]
+    result = type(optimizer)(groups)
+    for parameter, state in optimizer.state.items():
+        result.state[twin_of[id(parameter)]] = copy.deepcopy(state)
+    return result
+
+
+def assert_close(ours, exact, rtol=3e-6, atol=1e-8):
+    for a, b in zip(ours, exact, strict=True):
+        torch.testing.assert_close(a.detach(), b.detach(), rtol=rtol, atol=atol)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ampscaler import AmpScaler
-from clip_cases import (
+from amp_scaler_clip_cases import (
     FUSED,
     INF,
     ORDINARY,

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ampscaler import AmpScaler
-from clip_cases import INF, OwnStep, parameter_with, ready, six_eight
+from amp_scaler_clip_cases import INF, OwnStep, parameter_with, ready, six_eight
 
 SGD = torch.optim.SGD
 

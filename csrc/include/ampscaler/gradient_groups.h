@@ -27,6 +27,9 @@ struct DeviceFoundInf {
 AMPSCALER_API at::Tensor combine_found_inf(const std::vector<DeviceFoundInf>& found_inf_per_device,
                                            c10::Device device);
 
+/// Their sum, as torch forms it before the step of an ordinary optimizer. Waits once, for all devices.
+AMPSCALER_API double sum_found_inf(const std::vector<DeviceFoundInf>& found_inf_per_device);
+
 /// For bindings and adapters that collect gradients themselves; programs use AmpScaler. One thread at
 /// a time.
 class AMPSCALER_API GradientGroups {

@@ -31,6 +31,8 @@ class AMPSCALER_API GradientLists {
   void add(const at::Tensor& gradient);
   /// Leaves out the later mentions of a gradient that occurs twice: it is one gradient.
   void remove_duplicates();
+  /// False if two of them share memory.
+  bool are_disjoint() const;
 
   const std::vector<DeviceList>& lists() const { return lists_; }
 

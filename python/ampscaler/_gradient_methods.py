@@ -1,0 +1,257 @@
+"""The methods of GradScaler that torch's scaler does not have: clipping, norms, queries, accumulation.
+
+Each is one pass over the gradients in C++. What a pass finds out is kept in torch's own entry of the optimizer, and
+only after the pass has succeeded: a query or a refused call leaves no entry.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch._compile import _disable_dynamo
+from torch.amp.grad_scaler import OptState
+
+from ampscaler import _C, _optimizers
+from ampscaler._C import GradientWrite
+from ampscaler._opt_in import OptIn
+from ampscaler._optimizers import CLIP_COEFFICIENT, STEPPED_SCALED, State
+
+Optimizers = torch.optim.Optimizer | Iterable[torch.optim.Optimizer]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _checked_number(method: str, argument: str, value: Any) -> float | torch.Tensor:
+    """A float, or a tensor with one real element, which is not read. TypeError for anything else."""
+    if isinstance(value, torch.Tensor):
+        if value.numel() != 1 or value.is_complex():
+            got = f"shape {tuple(value.shape)} and {value.dtype}"
+            raise TypeError(f"{method}: {argument}: expected a real tensor with 1 element, got one with {got}")
+        return value.detach()
+    if not _is_number(value):
+        raise TypeError(f"{method}: {argument}: expected a number or a tensor, got {type(value).__name__}")
+    return float(value)
+
+
+class GradientMethods(torch.amp.GradScaler):
+    """What GradScaler adds to torch's scaler. Tensors that are returned are on the device of the scale."""
+
+    _ampscaler: OptIn | None = None  # an attribute of the instance only after opting in
+
+    @_disable_dynamo
+    def clip_grad_norm_(
+        self, optimizer: Optimizers, max_norm: float | torch.Tensor, norm_type: float = 2.0, eps: float = 0.0
+    ) -> torch.Tensor:
+        """Limits the norm of the true gradients of one or several optimizers; returns it, as it was before: 0-dim float32.
+
+        Takes the place of `unscale_` and torch.nn.utils.clip_grad_norm_ and works with fused optimizers. One norm and
+        one coefficient count for all: 1 if the norm is at most `max_norm`, else max_norm / (norm + eps). Gradients that
+        hold inf or NaN are not clipped, and `step` will skip. Does not wait for the device.
+
+        The gradients of torch's fused optimizers are not written: their step applies the coefficient. Those of other
+        optimizers that take the scale themselves are multiplied by the coefficient and stay scaled; those of ordinary
+        optimizers are unscaled, as by `unscale_`.
+
+        `max_norm` is > 0, else ValueError; inf only measures. A tensor with one element is not read: what is not > 0
+        in it counts as inf. `norm_type` is 2, inf or another p >= 0. torch adds `eps=1e-6`.
+        """
+        method = "clip_grad_norm_"
+        limit = _checked_number(method, "max_norm", max_norm)
+        optimizers = _optimizers.optimizer_list(method, optimizer)
+        states = self._states(method, optimizers, refuse_stepped=True)
+        targets = [self._clip_target(*pair) for pair in zip(optimizers, states, strict=True)]
+        found = _C.run_gradient_pass(
+            method, targets, self._scale_or_one(), divisor=self._divisor(), norm_type=norm_type, max_norm=limit, eps=eps
+        )
+        if found is None:
+            return self._clip_by_torch(optimizers, limit, norm_type)
+        if self._enabled:
+            for index, one in enumerate(optimizers):
+                self._record_clip(one, found.found_inf_per_device[index], found.clip_coefficients[index])
+        return found.norm
+
+    @_disable_dynamo
+    def clip_grad_value_(self, optimizer: torch.optim.Optimizer, clip_value: float) -> None:
+        """Unscales the gradients and clamps them to [-clip_value, clip_value], in one pass. Does not wait.
+
+        Counts as `unscale_`, for every kind of optimizer. NaN stays NaN, and where an inf is clamped `step` skips all
+        the same. `clip_value` is >= 0, else ValueError.
+        """
+        method = "clip_grad_value_"
+        if not _is_number(clip_value):
+            raise TypeError(f"{method}: clip_value: expected a number, got {type(clip_value).__name__}")
+        if math.isnan(clip_value) or clip_value < 0:
+            raise ValueError(f"{method}: clip_value: expected a value >= 0, got {clip_value}")
+        (one,) = _optimizers.optimizer_list(method, optimizer)
+        (state,) = self._states(method, [one], refuse_stepped=True)
+        if state is not None and CLIP_COEFFICIENT in state:
+            raise RuntimeError(f"{method}: expected no clip_grad_norm_() on this optimizer since the last update().")
+        target = _optimizers.pass_target(one, state, GradientWrite.UNSCALE, allow_fp16=self._allows_fp16())
+        found = _C.clamp_gradients(target, self._scale_or_one(), divisor=self._divisor(), clip_value=clip_value)
+        if found is None:
+            self._clamp_by_torch(one, state, clip_value)
+        elif self._enabled:
+            self._record_unscaled(one, found)
+
+    @_disable_dynamo
+    def grad_norm(self, optimizer: Optimizers, norm_type: float = 2.0) -> torch.Tensor:
+        """The norm of the true gradients that `step` will apply: 0-dim float32. Reads them, leaves no trace, does not wait."""
+        optimizers = _optimizers.optimizer_list("grad_norm", optimizer)
+        found = self._read("grad_norm", optimizers, norm_type)
+        if found is None:
+            norm = torch.nn.utils.get_total_norm(_optimizers.gradients(optimizers), norm_type)
+            unscaled = all(stage is not OptState.READY for stage in self._stages(optimizers))
+            return norm if unscaled else torch.mul(norm, self._inverse_scale()[0].to(norm.device))
+        return found.norm
+
+    @_disable_dynamo
+    def is_finite(self, optimizer: torch.optim.Optimizer) -> torch.Tensor:
+        """Whether the gradients are finite, which decides about `step`: a 0-dim bool tensor. Does not wait.
+
+        The answer of the check that was made in this iteration, if there was one; else the gradients are read, and
+        nothing is recorded.
+        """
+        (one,) = _optimizers.optimizer_list("is_finite", optimizer)
+        (state,) = self._states("is_finite", [one])
+        found_infs = [] if state is None else list(state["found_inf_per_device"].values())
+        if found_infs:
+            return _C.combine_found_inf(found_infs, self._scale_or_one().device) == 0
+        found = self._read("is_finite", [one], 2.0)
+        if found is None:
+            finite = [torch.isfinite(gradient).all() for gradient in _optimizers.gradients([one])]
+            return torch.stack(finite).all() if finite else torch.ones((), dtype=torch.bool)
+        return found.found_inf == 0
+
+    def grads_are_scaled(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether the gradients in memory are multiplied by the scale now: for loggers and hooks.
+
+        Waits for the device only after the step of an optimizer that takes the scale itself: if that step was skipped,
+        the gradients have stayed as they were.
+        """
+        (one,) = _optimizers.optimizer_list("grads_are_scaled", optimizer)
+        state = self._peek(one)
+        if not self._enabled or self._scale is None:
+            return False
+        if state is None or _optimizers.stage(state) is not OptState.STEPPED:
+            return _optimizers.stage(state) is OptState.READY
+        return bool(state.get(STEPPED_SCALED, False)) and _C.is_found_inf(
+            _C.combine_found_inf(list(state["found_inf_per_device"].values()), self._scale.device)
+        )
+
+    def set_grad_divisor(self, divisor: float | torch.Tensor) -> None:
+        """Divides the gradients of this iteration by `divisor` as well, wherever they are divided by the scale.
+
+        For K backward passes with weights: scale each loss as it is, and give the total weight here (samples, tokens)
+        before the gradients are used; it may be a tensor that is known only on the device. `update` clears it. A float
+        is positive and finite, else ValueError; a tensor is not read, and one that is not makes the step a skip.
+        RuntimeError after the gradients of this iteration were unscaled, clipped or checked.
+        """
+        method = "set_grad_divisor"
+        if not self._enabled:
+            raise RuntimeError(f"{method}: the scaler is disabled and does not touch gradients; see check_only().")
+        value = _checked_number(method, "divisor", divisor)
+        if isinstance(value, float) and not 0.0 < value < math.inf:
+            raise ValueError(f"{method}: divisor: expected a positive finite number, got {value}")
+        if any(state["found_inf_per_device"] for state in self._per_optimizer_states.values()):
+            raise RuntimeError(f"{method}: the gradients of this iteration were unscaled or checked already.")
+        self._opted_in().divisor = value
+
+    # What the methods share.
+
+    def _opted_in(self) -> OptIn:
+        if self._ampscaler is None:
+            self._ampscaler = OptIn()
+        return self._ampscaler
+
+    def _divisor(self) -> float | torch.Tensor | None:
+        return None if self._ampscaler is None else self._ampscaler.divisor
+
+    def _allows_fp16(self) -> bool:
+        return not self._enabled or (self._ampscaler is not None and self._ampscaler.fp16_grads == "in_place")
+
+    def _scale_or_one(self) -> torch.Tensor:
+        scale = self._scale if self._enabled else None  # a disabled scaler of torch does not have the attribute
+        return torch.ones(()) if scale is None else scale
+
+    def _inverse_scale(self) -> tuple[torch.Tensor, torch.Tensor]:
+        return _C.inverse_scale(self._scale_or_one(), self._divisor())
+
+    def _stages(self, optimizers: list[Any]) -> list[OptState]:
+        return [_optimizers.stage(self._peek(optimizer)) for optimizer in optimizers]
+
+    def _peek(self, optimizer: Any) -> State | None:
+        """The optimizer's entry; for a disabled scaler one whose gradients are true."""
+        if not self._enabled:
+            return {"stage": OptState.UNSCALED, "found_inf_per_device": {}}
+        return self._per_optimizer_states.get(id(optimizer))
+
+    def _states(self, method: str, optimizers: list[Any], *, refuse_stepped: bool = False) -> list[State | None]:
+        if self._enabled:
+            self._check_scale_growth_tracker(method)
+        states = [self._peek(optimizer) for optimizer in optimizers]
+        if refuse_stepped and any(_optimizers.stage(state) is OptState.STEPPED for state in states):
+            raise RuntimeError(f"{method}() is being called after step().")
+        return states
+
+    def _read(self, method: str, optimizers: list[Any], norm_type: float) -> _C.PassResult | None:
+        states = self._states(method, optimizers)
+        targets = [
+            _optimizers.pass_target(optimizer, state, GradientWrite.NOTHING, allow_fp16=True)
+            for optimizer, state in zip(optimizers, states, strict=True)
+        ]
+        return _C.run_gradient_pass(
+            method,
+            targets,
+            self._scale_or_one(),
+            divisor=self._divisor(),
+            norm_type=norm_type,
+            max_norm=None,
+            eps=0.0,
+        )
+
+    def _clip_target(self, optimizer: Any, state: State | None) -> _C.PassTarget:
+        if self._enabled and _C.applies_clip_coefficient(optimizer):
+            return _optimizers.pass_target(optimizer, state, GradientWrite.NOTHING, allow_fp16=True)
+        if _optimizers.stage(state) is not OptState.READY:
+            return _optimizers.pass_target(optimizer, state, GradientWrite.CLIP, allow_fp16=True)
+        if _optimizers.is_amp_aware(optimizer):
+            return _optimizers.pass_target(optimizer, state, GradientWrite.CLIP, allow_fp16=True)
+        write = GradientWrite.UNSCALE_AND_CLIP if self._allows_fp16() else GradientWrite.UNSCALE
+        return _optimizers.pass_target(optimizer, state, write, allow_fp16=self._allows_fp16())
+
+    def _record_clip(self, optimizer: Any, found: dict[torch.device, torch.Tensor], coefficient: torch.Tensor) -> None:
+        if _C.applies_clip_coefficient(optimizer):
+            state = self._per_optimizer_states[id(optimizer)]
+            state[CLIP_COEFFICIENT] = coefficient
+            if state["stage"] is OptState.READY:
+                state["found_inf_per_device"] = found
+        elif not _optimizers.is_amp_aware(optimizer):
+            self._record_unscaled(optimizer, found)
+
+    def _record_unscaled(self, optimizer: Any, found: dict[torch.device, torch.Tensor]) -> None:
+        state = self._per_optimizer_states[id(optimizer)]
+        if state["stage"] is OptState.READY:
+            state["found_inf_per_device"] = found
+            state["stage"] = OptState.UNSCALED
+
+    def _clip_by_torch(self, optimizers: list[Any], max_norm: float | torch.Tensor, norm_type: float) -> torch.Tensor:
+        """torch's own recipe, for tensor subclasses: torch's coefficient, whatever eps is."""
+        for optimizer, stage in zip(optimizers, self._stages(optimizers), strict=True):
+            if stage is OptState.READY:
+                self.unscale_(optimizer)
+        gradients = _optimizers.gradients(optimizers)
+        norm: torch.Tensor = torch.nn.utils.get_total_norm(gradients, norm_type)
+        parameters = [p for one in optimizers for group in one.param_groups for p in group["params"]]
+        torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)  # type: ignore[arg-type]
+        return norm
+
+    def _clamp_by_torch(self, optimizer: Any, state: State | None, clip_value: float) -> None:
+        if _optimizers.stage(state) is OptState.READY:
+            self.unscale_(optimizer)
+        for gradient in _optimizers.gradients([optimizer]):
+            gradient.clamp_(-clip_value, clip_value)

@@ -1,0 +1,82 @@
+"""What kind of optimizer a scaler has before it, and what it has done with it in this iteration.
+
+torch keeps one dict per optimizer, by id; our own facts about the iteration are further keys in it, which torch's code
+does not look at.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch.amp.grad_scaler import OptState
+
+from ampscaler import _C
+
+State = dict[str, Any]
+
+# 0-dim float64: what a clip has left to the optimizer's step to multiply by.
+CLIP_COEFFICIENT = "ampscaler_clip_coefficient"
+# Whether gradients were still scaled when an amp-aware optimizer stepped.
+STEPPED_SCALED = "ampscaler_stepped_scaled"
+
+
+def is_amp_aware(optimizer: Any) -> bool:
+    """Whether the optimizer divides by the scale and skips by itself, like torch's fused ones."""
+    return bool(getattr(optimizer, "_step_supports_amp_scaling", False))
+
+
+def takes_grad_scaler(optimizer: Any) -> bool:
+    """Whether an amp-aware optimizer wants the scaler as an argument of step, an older protocol of torch."""
+    return "grad_scaler" in inspect.signature(optimizer.step).parameters
+
+
+def user_scale(optimizer: Any) -> torch.Tensor | float | None:
+    """What the user has set as `optimizer.grad_scale`, which amp-aware optimizers divide by on top of the scale."""
+    if not is_amp_aware(optimizer) or takes_grad_scaler(optimizer):
+        return None
+    value: torch.Tensor | float | None = getattr(optimizer, "grad_scale", None)
+    return value
+
+
+def optimizer_list(method: str, optimizers: Any) -> list[Any]:
+    """One optimizer or several, as a list. TypeError for anything else, ValueError for one that comes twice."""
+    if hasattr(optimizers, "param_groups"):
+        return [optimizers]
+    if not isinstance(optimizers, Iterable):
+        got = type(optimizers).__name__
+        raise TypeError(f"{method}: optimizer: expected an optimizer or an iterable of optimizers, got {got}")
+    result = list(optimizers)
+    for index, optimizer in enumerate(result):
+        if not hasattr(optimizer, "param_groups"):
+            got = type(optimizer).__name__
+            raise TypeError(f"{method}: optimizer[{index}]: expected an optimizer, got {got}")
+    if len({id(optimizer) for optimizer in result}) < len(result):
+        raise ValueError(f"{method}: optimizer: expected each optimizer once, got one of them twice")
+    return result
+
+
+def stage(state: State | None) -> OptState:
+    """The stage of an optimizer, READY for one without an entry."""
+    return OptState.READY if state is None else state["stage"]
+
+
+def pass_target(optimizer: Any, state: State | None, write: _C.GradientWrite, *, allow_fp16: bool) -> _C.PassTarget:
+    """The optimizer's gradients as what a pass takes: scaled in stage READY."""
+    return _C.PassTarget(
+        optimizer.param_groups,
+        scaled=stage(state) is OptState.READY,
+        write=write,
+        allow_fp16=allow_fp16,
+        user_scale=user_scale(optimizer),
+        clip_coefficient=None if state is None else state.get(CLIP_COEFFICIENT),
+    )
+
+
+def gradients(optimizers: Iterable[Any]) -> list[torch.Tensor]:
+    """All gradients, for torch's own functions."""
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+    parameters = [parameter for group in groups for parameter in group["params"]]
+    return [parameter.grad for parameter in parameters if parameter.grad is not None]
