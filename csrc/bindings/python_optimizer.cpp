@@ -163,6 +163,9 @@ bool PythonOptimizer::folds_clip() const {
          is_fused_in_every_group(optimizer_);
 }
 
+// The protocol of the attributes: torch's own kernels write back what they have divided.
+bool PythonOptimizer::writes_true_gradients() const { return true; }
+
 at::Tensor PythonOptimizer::step_amp(const std::optional<at::Tensor>& grad_scale,
                                      const at::Tensor& found_inf) {
   const py::gil_scoped_acquire gil;
