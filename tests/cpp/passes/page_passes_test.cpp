@@ -6,13 +6,14 @@
 #include <string>
 #include <vector>
 
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
 #include <ampscaler/gradient_pass.h>
 #include <ampscaler/ops.h>
 
-#include "page_counter.h"
+#include "cpp/page_counter.h"
 
 namespace ampscaler {
 namespace {
