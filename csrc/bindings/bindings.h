@@ -14,5 +14,6 @@ void bind_step_result(py::module_& module);
 void bind_scale_policy(py::module_& module);
 void bind_amp_scaler(py::module_& module);
 void bind_functional(py::module_& module);
+void bind_ops(py::module_& module);
 
 }  // namespace ampscaler::bindings

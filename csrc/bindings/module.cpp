@@ -17,6 +17,7 @@ PYBIND11_MODULE(_C, module) {
   bindings::bind_scale_policy(module);
   bindings::bind_amp_scaler(module);
   bindings::bind_functional(module);
+  bindings::bind_ops(module);
   module.def(
       "has_unscale_kernel",
       [](const std::string& device_type) {

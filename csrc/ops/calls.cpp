@@ -6,6 +6,7 @@
 #include <ATen/ops/_amp_update_scale.h>
 
 #include "ampscaler/ops.h"
+#include "core/grad_stats.h"
 #include "core/policy.h"
 #include "ops/signatures.h"
 
@@ -127,6 +128,14 @@ at::Tensor step_factors(const at::Tensor& found_inf, const std::optional<at::Ten
   static const auto operation = find("ampscaler::step_factors").typed<StepFactorsFunction>();
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   return operation.call(found_inf, scale, divisor, user_scale, clip_coefficient);
+}
+
+std::vector<std::string> stats_names() {
+  return {std::begin(core::kStatsNames), std::end(core::kStatsNames)};
+}
+
+std::vector<std::string> factor_names() {
+  return {std::begin(core::kFactorNames), std::end(core::kFactorNames)};
 }
 
 bool has_unscale_kernel(c10::DeviceType device_type) { return has_kernel(kUnscale, device_type); }

@@ -22,19 +22,25 @@ struct MemoryRange {
   std::size_t index;  // in the list
 };
 
-at::Tensor values_of(const at::Tensor& grad) {
-  return grad.layout() == at::kSparse ? grad._values() : grad;
+// The tensor whose memory counts. A sparse gradient that is not coalesced gets values of its own in every
+// pass, so only itself is in its way.
+at::Tensor held_memory(const at::Tensor& grad) {
+  return grad.layout() == at::kSparse && grad.is_coalesced() ? grad._values() : grad;
 }
 
 MemoryRange range_of(const at::Tensor& values, std::size_t index) {
+  if (values.layout() == at::kSparse) {
+    const auto identity = reinterpret_cast<std::uintptr_t>(values.unsafeGetTensorImpl());
+    return {identity, identity + 1, index};
+  }
   const auto begin = reinterpret_cast<std::uintptr_t>(values.const_data_ptr());
-  auto bytes = static_cast<std::int64_t>(values.itemsize());
+  const auto element = static_cast<std::int64_t>(values.itemsize());
+  std::int64_t bytes = element;
   if (values.is_non_overlapping_and_dense()) {
     bytes *= values.numel();
   } else {
     for (std::int64_t k = 0; k < values.dim(); ++k) {
-      bytes +=
-          (values.size(k) - 1) * values.stride(k) * static_cast<std::int64_t>(values.itemsize());
+      bytes += (values.size(k) - 1) * values.stride(k) * element;
     }
   }
   return {begin, begin + static_cast<std::uintptr_t>(bytes), index};
@@ -47,9 +53,9 @@ std::vector<MemoryRange> ranges_of(at::TensorList grads) {
   bool ascending = true;
   for (std::size_t i = 0; i < grads.size(); ++i) {
     const bool sparse = grads[i].layout() == at::kSparse;
-    const at::Tensor held = sparse ? grads[i]._values() : at::Tensor();
+    const at::Tensor held = sparse ? held_memory(grads[i]) : at::Tensor();
     const at::Tensor& values = sparse ? held : grads[i];
-    if (values.numel() > 0) {
+    if (values.numel() > 0 || values.layout() == at::kSparse) {
       const MemoryRange range = range_of(values, i);
       ascending = ascending && (ranges.empty() || ranges.back().begin <= range.begin);
       ranges.push_back(range);
@@ -87,6 +93,9 @@ std::vector<Axis> axes_of(const at::Tensor& first, const at::Tensor& second) {
 // Proves that two tensors whose ranges meet have no byte in common, as slices of one tensor have not:
 // modulo the common divisor of the largest strides each covers one interval. False: not proved.
 bool interleave(const at::Tensor& first, const at::Tensor& second) {
+  if (first.layout() == at::kSparse || second.layout() == at::kSparse) {
+    return false;
+  }
   const std::vector<Axis> axes = axes_of(first, second);
   const auto offset =
       static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(second.const_data_ptr()) -
@@ -119,7 +128,7 @@ std::optional<Pair> find_shared(at::TensorList grads) {
     for (std::size_t k = 0; meets && k < i; ++k) {
       const auto [low, high] = std::minmax(ranges[i].index, ranges[k].index);
       if (ranges[k].end > ranges[i].begin &&
-          !interleave(values_of(grads[low]), values_of(grads[high]))) {
+          !interleave(held_memory(grads[low]), held_memory(grads[high]))) {
         return Pair{low, high};
       }
     }

@@ -8,6 +8,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -81,13 +83,17 @@ struct GradStatsOptions {
   std::optional<at::Tensor> accumulate = {};
 };
 
-/// What a pass has found: vectors on the device of `scale`, with the slots that core/grad_stats.h names
-/// (in Python: ampscaler.ops.STATS and ampscaler.ops.FACTORS).
+/// What a pass has found: vectors on the device of `scale`, with the slots that stats_names() and
+/// factor_names() list (in Python: ampscaler.ops.STATS and ampscaler.ops.FACTORS).
 struct GradStats {
   at::Tensor
       stats;  // float64: norm and largest magnitude of the true gradients, counts, coefficient
   at::Tensor factors;  // float32: found_inf (0 or 1), norm, clip coefficient, two factors to apply
 };
+
+/// The slots of GradStats in their order: "norm", "max_abs", ... and "found_inf", "norm", ...
+AMPSCALER_API std::vector<std::string> stats_names();
+AMPSCALER_API std::vector<std::string> factor_names();
 
 /// Reads the gradients once and writes nothing: are they finite, what is their norm, by what would they
 /// be clipped.

@@ -16,20 +16,20 @@ enum DataType : std::uint8_t { kFloat16, kBFloat16, kFloat32, kFloat64, kDataTyp
 /// What a loop has seen of the values as they were stored before it. "Finite" is by value: an inf or NaN
 /// element counts in `infs` or `nans` and in nothing else.
 struct UnitStats {
-  double sum;       // of squares: for float64, of |x| in [2^-460, 2^500]
-  double sum_high;  // float64 only: of (x * 2^-600)^2 for |x| > 2^500
-  double sum_low;   // float64 only: of (x * 2^600)^2 for 0 < |x| < 2^-460
-  double max_abs;   // of the finite values; 0 if there is none
+  double sum;               // of squares: for float64, of |x| in [2^-460, 2^500]
+  double sum_high;          // float64 only: of (x * 2^-600)^2 for |x| > 2^500
+  double sum_low;           // float64 only: of (x * 2^600)^2 for 0 < |x| < 2^-460
+  double max_abs;           // of the finite values; 0 if there is none
   std::int64_t zeros;       // +0 and -0
   std::int64_t underflows;  // 0 < |x| < 2^-14, the smallest normal float16, whatever the dtype
   std::int64_t infs;
   std::int64_t nans;
-  std::int64_t overflows;  // finite values whose product, rounded to the dtype, is not; in-place loops
+  std::int64_t overflows;  // finite values whose result, as stored, is not; in-place loops
 };
 
 /// Every function takes elements of its dtype at any alignment that the dtype allows, `count` >= 0 of
-/// them, and overwrites `*stats`. Sums are rounded in an order that depends on the position in the unit
-/// only, so they are the same for any address.
+/// them (beyond a unit, the sums of the units are added), and overwrites `*stats`. Sums are rounded in an
+/// order that depends on the position in the unit only, so they are the same for any address.
 struct KernelTable {
   const char* name;  // "baseline", "avx2", "avx512"
 
@@ -43,7 +43,8 @@ struct KernelTable {
                                          UnitStats* stats);
 
   /// The same product, then clamped to [-clip_value, clip_value] in the computation type before the one
-  /// rounding; NaN stays NaN. An inf is clamped too, and counts in `infs`.
+  /// rounding; NaN stays NaN. An inf is clamped too, and counts in `infs`; a product beyond the dtype
+  /// that is clamped is no overflow.
   void (*unscale_clamp[kDataTypes])(void* values, std::int64_t count, float inv_scale,
                                     double clip_value, UnitStats* stats);
 
