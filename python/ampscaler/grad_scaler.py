@@ -18,7 +18,7 @@ from ampscaler import _C, _optimizers
 from ampscaler._C import GradientWrite, ScalePolicy
 from ampscaler._gradient_methods import GradientMethods
 from ampscaler._opt_in import Fp16Grads, OptIn
-from ampscaler._optimizers import CLIP_COEFFICIENT, STEPPED_SCALED, State
+from ampscaler._optimizers import CLIP_COEFFICIENT, State
 
 
 def _cuda_is_missing() -> bool:
@@ -168,9 +168,7 @@ class GradScaler(GradientMethods):
             value = self._step_amp_aware(optimizer, args, kwargs)
         else:
             value = super().step(optimizer, *args, **kwargs)
-        stepped = self._peek(optimizer)
-        if stepped is not None:  # an optimizer's step may itself call update()
-            stepped[STEPPED_SCALED] = scaled
+        _optimizers.remember_step(optimizer, scaled=scaled)
         return value
 
     def _step_with_grad_scaler(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float | None:
