@@ -18,7 +18,7 @@ from ampscaler import _C, _optimizers
 from ampscaler._C import GradientWrite, ScalePolicy
 from ampscaler._gradient_methods import GradientMethods
 from ampscaler._opt_in import Fp16Grads, OptIn
-from ampscaler._optimizers import CLIP_COEFFICIENT
+from ampscaler._optimizers import CLIP_COEFFICIENT, STEPPED_SCALED, State
 
 
 def _cuda_is_missing() -> bool:
@@ -30,6 +30,13 @@ def _is_acceptable(new_scale: object) -> bool:
     if isinstance(new_scale, torch.Tensor):
         return new_scale.numel() == 1 and not new_scale.requires_grad
     return isinstance(new_scale, float)
+
+
+_PASSES_ITSELF = (
+    "GradScaler is going to stop passing itself as a keyword argument to the passed "
+    "optimizer. In the near future GradScaler registers `grad_scale: Tensor` and "
+    "`found_inf: Tensor` to the passed optimizer and let the optimizer use them directly."
+)
 
 
 def _checked_fp16_grads(fp16_grads: Fp16Grads) -> Fp16Grads:
@@ -141,21 +148,37 @@ class GradScaler(GradientMethods):
         value: float | None = optimizer.step(*args, **kwargs)
         return value
 
-    @_disable_dynamo
+    # Only this frame is kept from torch.compile, as torch's is: what it calls, the optimizer's step, may be compiled.
+    @_disable_dynamo(recursive=False)
     def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> float | None:
         """torch's step. Waits for the device once with an ordinary optimizer, never with torch's fused ones.
 
         (Except after clip_grad_norm_ or set_grad_divisor: a fused SGD that creates its momentum buffers waits once.)
         """
+        if not self._enabled or not _optimizers.is_amp_aware(optimizer):
+            return super().step(optimizer, *args, **kwargs)
         state = self._peek(optimizer)
-        ours = self._divisor() is not None or (state is not None and CLIP_COEFFICIENT in state)
-        if not ours or not self._enabled or not _optimizers.is_amp_aware(optimizer):
-            return super().step(optimizer, *args, **kwargs)
-        self._check_step(optimizer, kwargs)
+        scaled = _optimizers.stage(state) is OptState.READY
         if _optimizers.takes_grad_scaler(optimizer):
-            self._apply_divisor(optimizer)
-            return super().step(optimizer, *args, **kwargs)
-        return self._step_amp_aware(optimizer, args, kwargs)
+            self._check_step(optimizer, kwargs)
+            warnings.warn(_PASSES_ITSELF, FutureWarning, stacklevel=2)  # torch's would blame the line below
+            value = self._step_with_grad_scaler(optimizer, args, kwargs)
+        elif self._divisor() is not None or (state is not None and CLIP_COEFFICIENT in state):
+            self._check_step(optimizer, kwargs)
+            value = self._step_amp_aware(optimizer, args, kwargs)
+        else:
+            value = super().step(optimizer, *args, **kwargs)
+        stepped = self._peek(optimizer)
+        if stepped is not None:  # an optimizer's step may itself call update()
+            stepped[STEPPED_SCALED] = scaled
+        return value
+
+    def _step_with_grad_scaler(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float | None:
+        state = self._per_optimizer_states[id(optimizer)]
+        self._apply_divisor(optimizer, state)
+        value: float | None = optimizer.step(*args, **kwargs, grad_scaler=self)
+        state["stage"] = OptState.STEPPED
+        return value
 
     def _check_step(self, optimizer: Any, kwargs: dict[str, Any]) -> None:
         if "closure" in kwargs:
@@ -164,21 +187,24 @@ class GradScaler(GradientMethods):
         if _optimizers.stage(self._peek(optimizer)) is OptState.STEPPED:
             raise RuntimeError("step() has already been called since the last update().")
 
-    def _apply_divisor(self, optimizer: Any) -> None:
+    @_disable_dynamo
+    def _apply_divisor(self, optimizer: Any, state: State) -> None:
         """Divides the gradients of an optimizer that divides them by the scale itself and knows of nothing else."""
-        state = self._peek(optimizer)
-        if _optimizers.stage(state) is OptState.READY:
+        divisor = self._divisor()
+        if divisor is not None and state["stage"] is OptState.READY:
             target = _optimizers.pass_target(optimizer, state, GradientWrite.UNSCALE, allow_fp16=True)
-            one, divisor = torch.ones_like(self._scale_or_one()), self._divisor()
+            one = torch.ones_like(self._scale_or_one())
             _C.run_gradient_pass("step", [target], one, divisor=divisor, norm_type=2.0, max_norm=None, eps=0.0)
 
+    @_disable_dynamo
     def _step_amp_aware(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float | None:
         """The step of an optimizer that gets scale, divisor and clip coefficient as one factor to divide by."""
         state = self._per_optimizer_states[id(optimizer)]
         scaled = state["stage"] is OptState.READY
         if scaled and not state["found_inf_per_device"]:
             self._check_inf_per_device(optimizer)
-        value: float | None = _C.step_amp_aware(
+        device = self._scale_or_one().device
+        value, found_inf = _C.step_amp_aware(
             optimizer,
             args,
             kwargs,
@@ -186,10 +212,13 @@ class GradScaler(GradientMethods):
             scale=self._scale if scaled else None,
             divisor=self._divisor() if scaled else None,
             clip_coefficient=state.get(CLIP_COEFFICIENT),
-            device=self._scale_or_one().device,
+            device=device,
         )
+        # One decision for the step and for update(): the factors may have left float32 where gradients had not.
+        state["found_inf_per_device"] = {device: found_inf}
         state["stage"] = OptState.STEPPED
-        return value
+        result: float | None = value
+        return result
 
     @_disable_dynamo
     def update(self, new_scale: float | torch.Tensor | None = None) -> None:
