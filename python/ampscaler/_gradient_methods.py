@@ -16,7 +16,7 @@ from torch.amp.grad_scaler import OptState
 
 from ampscaler import _C, _optimizers
 from ampscaler._C import GradientWrite
-from ampscaler._opt_in import OptIn
+from ampscaler._opt_in import OptedIn
 from ampscaler._optimizers import CLIP_COEFFICIENT, State
 
 Optimizers = torch.optim.Optimizer | Iterable[torch.optim.Optimizer]
@@ -41,13 +41,13 @@ def _checked_number(method: str, argument: str, value: Any) -> float | torch.Ten
 class GradientMethods(torch.amp.GradScaler):
     """What GradScaler adds to torch's scaler. Tensors that are returned are on the device of the scale."""
 
-    _ampscaler: OptIn | None = None  # an attribute of the instance only after opting in
+    _ampscaler: OptedIn | None = None  # an attribute of the instance only after opting in
 
     @_disable_dynamo
     def clip_grad_norm_(
         self, optimizer: Optimizers, max_norm: float | torch.Tensor, norm_type: float = 2.0, eps: float = 0.0
     ) -> torch.Tensor:
-        """Limits the norm of the true gradients of one or several optimizers; returns it, as it was before: 0-dim float32.
+        """Limits the norm of the true gradients of one or several optimizers; returns what it was: 0-dim float32.
 
         Takes the place of `unscale_` and torch.nn.utils.clip_grad_norm_ and works with fused optimizers. One norm and
         one coefficient count for all: 1 if the norm is at most `max_norm`, else max_norm / (norm + eps). Gradients that
@@ -100,7 +100,7 @@ class GradientMethods(torch.amp.GradScaler):
 
     @_disable_dynamo
     def grad_norm(self, optimizer: Optimizers, norm_type: float = 2.0) -> torch.Tensor:
-        """The norm of the true gradients that `step` will apply: 0-dim float32. Reads them, leaves no trace, does not wait."""
+        """The norm of the true gradients that `step` will apply: 0-dim float32. Only reads them. Does not wait."""
         optimizers = _optimizers.optimizer_list("grad_norm", optimizer)
         found = self._read("grad_norm", optimizers, norm_type)
         if found is None:
@@ -163,9 +163,9 @@ class GradientMethods(torch.amp.GradScaler):
 
     # What the methods share.
 
-    def _opted_in(self) -> OptIn:
+    def _opted_in(self) -> OptedIn:
         if self._ampscaler is None:
-            self._ampscaler = OptIn()
+            self._ampscaler = OptedIn()
         return self._ampscaler
 
     def _divisor(self) -> float | torch.Tensor | None:

@@ -13,8 +13,8 @@ Fp16Grads = Literal["error", "in_place", "in_optimizer"]
 
 
 @dataclasses.dataclass
-class OptIn:
-    """Exists from the first use of an argument or method that torch does not have; each default is torch's behaviour."""
+class OptedIn:
+    """Exists from the first use of what torch does not have on; each default is torch's behaviour."""
 
     policy: ScalePolicy | None = None
     fp16_grads: Fp16Grads = "error"

@@ -17,7 +17,7 @@ from torch.amp.grad_scaler import OptState, _refresh_per_optimizer_state
 from ampscaler import _C, _optimizers
 from ampscaler._C import GradientWrite, ScalePolicy
 from ampscaler._gradient_methods import GradientMethods
-from ampscaler._opt_in import Fp16Grads, OptIn
+from ampscaler._opt_in import Fp16Grads, OptedIn
 from ampscaler._optimizers import CLIP_COEFFICIENT, State
 
 
@@ -81,7 +81,7 @@ class GradScaler(GradientMethods):
             enabled = False
         super().__init__(device, init_scale, growth_factor, backoff_factor, growth_interval, enabled)
         if policy is not None or _checked_fp16_grads(fp16_grads) != "error":
-            self._ampscaler = OptIn(policy, fp16_grads)
+            self._ampscaler = OptedIn(policy, fp16_grads)
 
     # torch.compile skips torch's own stateful scaler code, but not what that code calls: traced from this file, the
     # methods marked so would stop at _C and could be run on stand-ins for tensors. The public torch._dynamo.disable
@@ -141,7 +141,9 @@ class GradScaler(GradientMethods):
         found = self._unscale_grads_(optimizer, inv_scale, found_inf, self._allows_fp16())
         self._record_unscaled(optimizer, found)
 
-    def _maybe_opt_step(self, optimizer: Any, optimizer_state: dict[str, Any], *args: Any, **kwargs: Any) -> float | None:
+    def _maybe_opt_step(
+        self, optimizer: Any, optimizer_state: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> float | None:
         """torch's, but the flags of several devices are read together: waits once."""
         if _C.sum_found_inf(list(optimizer_state["found_inf_per_device"].values())) != 0.0:
             return None

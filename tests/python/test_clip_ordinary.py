@@ -3,6 +3,9 @@ way of their own, and with several at once."""
 
 import pytest
 import torch
+from torch.amp.grad_scaler import OptState
+
+from ampscaler import _C
 from clip_cases import (
     INF,
     NAN,
@@ -18,9 +21,6 @@ from clip_cases import (
     parameters,
     set_gradients,
 )
-from torch.amp.grad_scaler import OptState
-
-from ampscaler import _C
 
 ORDINARY = {
     "sgd": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}),

@@ -4,10 +4,10 @@ import pickle
 
 import pytest
 import torch
-from clip_cases import INF, NAN, SCALE, exact_norm, gradients_of, make_scaler, parameters, set_gradients
 
 import ampscaler
 from ampscaler import _C
+from clip_cases import INF, NAN, SCALE, exact_norm, gradients_of, make_scaler, parameters, set_gradients
 
 
 def make(fused=False, scale=SCALE, **options):
@@ -53,7 +53,7 @@ def test_grad_norm_after_unscale_and_after_clip():
 
 
 def test_grads_are_scaled():
-    scaler, optimizer, params = make()
+    scaler, optimizer, _ = make()
     assert scaler.grads_are_scaled(optimizer)
     scaler.clip_grad_norm_(optimizer, 1.0)
     assert not scaler.grads_are_scaled(optimizer)
@@ -142,14 +142,22 @@ REFUSED = [
     (lambda s, o: s.clip_grad_norm_(o, 0.0), ValueError, "clip_grad_norm_: max_norm: expected"),
     (lambda s, o: s.clip_grad_norm_(o, -1.0), ValueError, "clip_grad_norm_: max_norm: expected"),
     (lambda s, o: s.clip_grad_norm_(o, NAN), ValueError, "clip_grad_norm_: max_norm: expected"),
-    (lambda s, o: s.clip_grad_norm_(o, "1"), TypeError, "clip_grad_norm_: max_norm: expected a number or a tensor, got str"),
+    (
+        lambda s, o: s.clip_grad_norm_(o, "1"),
+        TypeError,
+        "clip_grad_norm_: max_norm: expected a number or a tensor, got str",
+    ),
     (lambda s, o: s.clip_grad_norm_(o, True), TypeError, "clip_grad_norm_: max_norm: expected a number"),
     (lambda s, o: s.clip_grad_norm_(o, torch.ones(2)), TypeError, "clip_grad_norm_: max_norm: expected a real tensor"),
     (lambda s, o: s.clip_grad_norm_(o, 1.0, -1.0), ValueError, "clip_grad_norm_: norm_type: expected"),
     (lambda s, o: s.clip_grad_norm_(o, 1.0, NAN), ValueError, "clip_grad_norm_: norm_type: expected"),
     (lambda s, o: s.clip_grad_norm_(o, 1.0, 2.0, -1.0), ValueError, "clip_grad_norm_: eps: expected"),
     (lambda s, o: s.clip_grad_norm_(o, 1.0, 2.0, NAN), ValueError, "clip_grad_norm_: eps: expected"),
-    (lambda s, o: s.clip_grad_norm_([o, o], 1.0), ValueError, "clip_grad_norm_: optimizer: expected each optimizer once"),
+    (
+        lambda s, o: s.clip_grad_norm_([o, o], 1.0),
+        ValueError,
+        "clip_grad_norm_: optimizer: expected each optimizer once",
+    ),
     (lambda s, o: s.clip_grad_norm_(None, 1.0), TypeError, "clip_grad_norm_: optimizer: expected an optimizer or"),
     (lambda s, o: s.clip_grad_norm_([o, 3], 1.0), TypeError, r"clip_grad_norm_: optimizer\[1\]: expected an optimizer"),
     (lambda s, o: s.clip_grad_value_(o, -1.0), ValueError, "clip_grad_value_: clip_value: expected a value >= 0"),
