@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections import defaultdict
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import torch
 from torch._compile import _disable_dynamo
@@ -103,13 +103,13 @@ class GradScaler(GradientMethods):
         return found
 
     @_disable_dynamo
-    def _check_inf_per_device(self, optimizer: Any) -> dict[torch.device, torch.Tensor]:
+    def _check_inf_per_device(self, optimizer: Any) -> dict[str, Any]:
         """What torch's fused optimizers need before a step: {device: found_inf}, and gradients are only read."""
         found = None if self._replaces_unscale_grads() else self._check_by_reading(optimizer)
         if found is None:
             return super()._check_inf_per_device(optimizer)
         self._per_optimizer_states[id(optimizer)]["found_inf_per_device"] = found
-        return found
+        return cast(dict[str, Any], found)  # as torch declares it; the keys are devices
 
     def _replaces_unscale_grads(self) -> bool:
         """Whether a subclass or an instance has its own way to the gradients, which a check has to go as well."""
