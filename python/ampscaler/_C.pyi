@@ -374,7 +374,7 @@ def stats_names() -> list[str]:
 
 def step_amp_aware(
     optimizer: typing.Any,
-    args: tuple,
+    args: tuple[typing.Any, ...],
     kwargs: dict[str, typing.Any],
     *,
     found_infs: collections.abc.Sequence[torch.Tensor],
