@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import warnings
 from collections import defaultdict
-from typing import Any, cast, get_args
+from contextvars import ContextVar
+from typing import Any, get_args
 
 import torch
 from torch._compile import _disable_dynamo
@@ -31,6 +32,9 @@ def _is_acceptable(new_scale: object) -> bool:
         return new_scale.numel() == 1 and not new_scale.requires_grad
     return isinstance(new_scale, float)
 
+
+# Set while _unscale_grads_ is called for the flags only. Its arguments do not tell: reading them would wait.
+_only_check: ContextVar[bool] = ContextVar("_only_check", default=False)
 
 _PASSES_ITSELF = (
     "GradScaler is going to stop passing itself as a keyword argument to the passed "
@@ -97,7 +101,10 @@ class GradScaler(GradientMethods):
         """Unscales in place; returns {device: found_inf}. Does not wait for the device."""
         # A property is left to torch, which reads it once: reading it here as well might be seen.
         param_groups = getattr(optimizer, "__dict__", {}).get("param_groups")
-        found = _C.unscale_param_groups(param_groups, inv_scale, found_inf, allow_fp16)
+        if _only_check.get():
+            found = _C.check_param_groups(param_groups, inv_scale)
+        else:
+            found = _C.unscale_param_groups(param_groups, inv_scale, found_inf, allow_fp16)
         if found is None:
             return super()._unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16)
         return found
@@ -105,21 +112,16 @@ class GradScaler(GradientMethods):
     @_disable_dynamo
     def _check_inf_per_device(self, optimizer: Any) -> dict[str, Any]:
         """What torch's fused optimizers need before a step: {device: found_inf}, and gradients are only read."""
-        found = None if self._replaces_unscale_grads() else self._check_by_reading(optimizer)
-        if found is None:
-            return super()._check_inf_per_device(optimizer)
-        self._per_optimizer_states[id(optimizer)]["found_inf_per_device"] = found
-        return cast(dict[str, Any], found)  # as torch declares it; the keys are devices
+        token = _only_check.set(not self._replaces_unscale_grads())
+        try:
+            return super()._check_inf_per_device(optimizer)  # which calls _unscale_grads_ with an inverse scale of 1
+        finally:
+            _only_check.reset(token)
 
     def _replaces_unscale_grads(self) -> bool:
-        """Whether a subclass or an instance has its own way to the gradients, which a check has to go as well."""
-        here = type(self)._unscale_grads_ is GradScaler._unscale_grads_
-        return not here or "_unscale_grads_" in self.__dict__
-
-    def _check_by_reading(self, optimizer: Any) -> dict[torch.device, torch.Tensor] | None:
-        scale, _ = self._check_scale_growth_tracker("_check_inf_per_device")
-        param_groups = getattr(optimizer, "__dict__", {}).get("param_groups")
-        return _C.check_param_groups(param_groups, scale)
+        """Whether a subclass or an instance has its own way to the gradients, with an inverse scale of its own."""
+        own = object.__getattribute__(self, "__dict__")  # unseen by a subclass that watches what torch looks up
+        return "_unscale_grads_" in own or type(self)._unscale_grads_ is not GradScaler._unscale_grads_
 
     @_disable_dynamo
     def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
