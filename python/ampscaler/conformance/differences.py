@@ -41,6 +41,8 @@ CPP_CLASS_DIFFERENCES: dict[str, str] = {
     "S11.5": "a user's grad_scale of None counts as not set; torch multiplies by it and fails",
     "S11.6": "a user's own grad_scale is put back after the step; torch deletes it",
     "S11.7": "both attributes are taken back when the optimizer raises; torch leaves them, so a retry divides twice",
+    "S11.8": "a step without gradients is refused for every optimizer",
+    "S13.3": "a gradient that overflows by the scaler's unscaling sets the flag; the operator itself is the same",
     "S14.1": "rows of the table differ where the sections before say so: setters validate, and nothing is pickled",
     "S15.1": "options are validated, so a NaN factor is refused on every torch",
     "S15.5": "the warning about the keyword protocol does not exist, since that protocol is not used",
