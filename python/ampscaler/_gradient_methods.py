@@ -50,8 +50,8 @@ class GradientMethods(torch.amp.GradScaler):
         """Limits the norm of the true gradients of one or several optimizers; returns what it was: 0-dim float32.
 
         Takes the place of `unscale_` and torch.nn.utils.clip_grad_norm_ and works with fused optimizers. One norm and
-        one coefficient count for all: 1 if the norm is at most `max_norm`, else max_norm / (norm + eps). Gradients that
-        hold inf or NaN are not clipped, and `step` will skip. Does not wait for the device.
+        one coefficient count for all: 1 if the norm is at most `max_norm`, else max_norm / (norm + eps). If one of the
+        gradients is inf or NaN, none is clipped, and `step` will skip all of the optimizers. Does not wait for the device.
 
         The gradients of torch's fused optimizers are not written: their step applies the coefficient. Those of other
         optimizers that take the scale themselves are multiplied by the coefficient and stay scaled; those of ordinary
@@ -73,6 +73,8 @@ class GradientMethods(torch.amp.GradScaler):
         if self._enabled:
             for index, one in enumerate(optimizers):
                 self._record_clip(one, found.found_inf_per_device[index], found.clip_coefficients[index])
+                if len(optimizers) > 1:
+                    self._record_joint_flag(one, found.found_inf)
         return found.norm
 
     @_disable_dynamo
@@ -233,6 +235,13 @@ class GradientMethods(torch.amp.GradScaler):
                 state["found_inf_per_device"] = found
         elif not _optimizers.is_amp_aware(optimizer):
             self._record_unscaled(optimizer, found)
+
+    def _record_joint_flag(self, optimizer: Any, found_inf: torch.Tensor) -> None:
+        """Not clipped because of another optimizer's gradients, an optimizer must not step either."""
+        state = self._per_optimizer_states.get(id(optimizer))
+        if state is not None and state["found_inf_per_device"]:
+            flags = state["found_inf_per_device"]
+            flags[found_inf.device] = _C.combine_found_inf([*flags.values(), found_inf], found_inf.device)
 
     def _record_unscaled(self, optimizer: Any, found: dict[torch.device, torch.Tensor]) -> None:
         state = self._per_optimizer_states[id(optimizer)]
