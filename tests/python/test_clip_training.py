@@ -11,7 +11,7 @@ from torch import nn
 import ampscaler
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "python"))
-from digits_data import load_digits  # noqa: E402  (a module of the examples)
+from digits_data import load_digits
 
 STEPS = 150
 BATCH_SIZE = 64
