@@ -51,7 +51,7 @@ class GradientMethods(torch.amp.GradScaler):
 
         Takes the place of `unscale_` and torch.nn.utils.clip_grad_norm_ and works with fused optimizers. One norm and
         one coefficient count for all: 1 if the norm is at most `max_norm`, else max_norm / (norm + eps). If a
-        gradient is inf or NaN, none is clipped, and `step` will skip all of the optimizers. Does not wait for the device.
+        gradient is inf or NaN, none is clipped, and `step` will skip all optimizers. Does not wait for the device.
 
         The gradients of torch's fused optimizers are not written: their step applies the coefficient. Those of other
         optimizers that take the scale themselves are multiplied by the coefficient and stay scaled; those of ordinary
