@@ -6,6 +6,7 @@ torch's unless a policy is given: whatever outsiders read, replace or override o
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections import defaultdict
 from contextvars import ContextVar
@@ -41,6 +42,16 @@ _PASSES_ITSELF = (
     "optimizer. In the near future GradScaler registers `grad_scale: Tensor` and "
     "`found_inf: Tensor` to the passed optimizer and let the optimizer use them directly."
 )
+
+
+def _warn_caller(text: str) -> None:
+    """A FutureWarning that is blamed on the line that called this file, whatever torch.compile has put in between."""
+    frame, level = sys._getframe(), 1
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith(
+        (__name__, "torch._compile", "torch._dynamo")
+    ):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, FutureWarning, stacklevel=level)
 
 
 def _checked_fp16_grads(fp16_grads: Fp16Grads) -> Fp16Grads:
@@ -165,7 +176,7 @@ class GradScaler(GradientMethods):
         scaled = _optimizers.stage(state) is OptState.READY
         if _optimizers.takes_grad_scaler(optimizer):
             self._check_step(optimizer, kwargs)
-            warnings.warn(_PASSES_ITSELF, FutureWarning, stacklevel=2)  # torch's would blame the line below
+            _warn_caller(_PASSES_ITSELF)  # torch's own warning would blame the line below
             value = self._step_with_grad_scaler(optimizer, args, kwargs)
         elif self._divisor() is not None or (state is not None and CLIP_COEFFICIENT in state):
             self._check_step(optimizer, kwargs)
