@@ -42,6 +42,13 @@ bool has_duplicates(const std::vector<at::Tensor>& gradients) {
   return std::ranges::adjacent_find(keys) != keys.end();
 }
 
+void keep_first_mentions(std::vector<at::Tensor>& gradients) {
+  std::unordered_set<const void*> seen;
+  std::erase_if(gradients, [&](const at::Tensor& gradient) {
+    return !seen.insert(gradient.unsafeGetTensorImpl()).second;
+  });
+}
+
 // The gradients of one optimizer on one device, with the scalars of their pass there.
 struct ListPass {
   const PassTarget& target;
@@ -217,10 +224,7 @@ void GradientLists::add(const at::Tensor& gradient) {
 void GradientLists::remove_duplicates() {
   for (DeviceList& list : lists_) {
     if (has_duplicates(list.gradients)) {
-      std::unordered_set<const void*> seen;
-      std::erase_if(list.gradients, [&](const at::Tensor& gradient) {
-        return !seen.insert(gradient.unsafeGetTensorImpl()).second;
-      });
+      keep_first_mentions(list.gradients);
     }
   }
 }
