@@ -5,10 +5,12 @@
 #include "bindings/python_optimizer.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include <ATen/ops/full.h>
 #include <c10/core/GradMode.h>
+#include <pybind11/gil_safe_call_once.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <ampscaler/errors.h>
@@ -70,12 +72,23 @@ at::Tensor as_tensor(const py::handle& parameter) {
   return THPVariable_Unpack(parameter.ptr());
 }
 
-bool is_torch_fused_class(const py::object& optimizer) {
+std::array<py::object, 4> import_fused_classes() {
   const py::module_ optim = py::module_::import("torch.optim");
+  return {optim.attr("Adam"), optim.attr("AdamW"), optim.attr("SGD"), optim.attr("Adagrad")};
+}
+
+bool is_torch_fused_class(const py::object& optimizer) {
+  static py::gil_safe_call_once_and_store<std::array<py::object, 4>> classes;
   const py::handle type = py::type::handle_of(optimizer);
-  const auto names = {"Adam", "AdamW", "SGD", "Adagrad"};
-  return std::ranges::any_of(
-      names, [&](const char* name) { return py::object(optim.attr(name)).is(type); });
+  return std::ranges::any_of(classes.call_once_and_store_result(import_fused_classes).get_stored(),
+                             [&](const py::object& fused_class) { return fused_class.is(type); });
+}
+
+// What torch's scaler and ours go by. A copied or unpickled fused optimizer has lost it: it is stepped
+// like an ordinary one, and nobody would apply a factor that was left to it.
+bool claims_amp_support(const py::object& optimizer) {
+  return py::cast<bool>(
+      py::bool_(attribute_or(optimizer, "_step_supports_amp_scaling", py::bool_(false))));
 }
 
 // A learning-rate scheduler replaces `step` on the instance by a wrapper of the class's function that
@@ -136,8 +149,7 @@ at::Tensor PythonOptimizer::step() {
 
 bool PythonOptimizer::is_amp_aware() const {
   const py::gil_scoped_acquire gil;
-  if (!py::cast<bool>(
-          py::bool_(attribute_or(optimizer_, "_step_supports_amp_scaling", py::bool_(false))))) {
+  if (!claims_amp_support(optimizer_)) {
     return false;
   }
   // An older protocol hands the scaler itself to the step. Such an optimizer gets unscaled
@@ -159,8 +171,8 @@ std::optional<at::Tensor> PythonOptimizer::user_grad_scale() const {
 
 bool PythonOptimizer::folds_clip() const {
   const py::gil_scoped_acquire gil;
-  return is_torch_fused_class(optimizer_) && has_own_step(optimizer_) &&
-         is_fused_in_every_group(optimizer_);
+  return claims_amp_support(optimizer_) && is_torch_fused_class(optimizer_) &&
+         has_own_step(optimizer_) && is_fused_in_every_group(optimizer_);
 }
 
 // The protocol of the attributes: torch's own kernels write back what they have divided.

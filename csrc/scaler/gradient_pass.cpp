@@ -5,6 +5,7 @@
 #include "ampscaler/gradient_pass.h"
 
 #include <algorithm>
+#include <functional>
 #include <unordered_set>
 #include <utility>
 
@@ -37,6 +38,9 @@ bool has_duplicates(const std::vector<at::Tensor>& gradients) {
   keys.reserve(gradients.size());
   for (const at::Tensor& gradient : gradients) {
     keys.push_back(gradient.unsafeGetTensorImpl());
+  }
+  if (std::ranges::is_sorted(keys, std::less_equal<>())) {
+    return false;  // allocated one after another
   }
   std::ranges::sort(keys);
   return std::ranges::adjacent_find(keys) != keys.end();
@@ -177,7 +181,23 @@ std::optional<at::Tensor> second_factor(const ListPass& pass, const ops::GradSta
   return (own.to(at::kDouble) * coefficient).to(at::kFloat);
 }
 
+// The host sees on the CPU that nothing is left to do, as in most steps: then it need not go through a
+// list of thousands of gradients once more.
+bool leaves_nothing(const ListPass& pass, const ops::GradStats& all) {
+  const bool clips =
+      pass.target.write == GradientWrite::kClip || pass.target.write == GradientWrite::kUnscale;
+  if (!clips || !pass.list.device.is_cpu() || !all.factors.is_cpu() ||
+      !GradientGroups::is_plain(all.factors)) {
+    return false;
+  }
+  const auto* factors = all.factors.const_data_ptr<float>();
+  return factors[core::kRoundedClip] == 1.0F || factors[core::kFoundInf] != 0.0F;
+}
+
 void write_list(const ListPass& pass, const ops::GradStats& all, bool limited, bool only_list) {
+  if (leaves_nothing(pass, all)) {
+    return;
+  }
   const std::optional<at::Tensor> left = second_factor(pass, all, limited, only_list);
   if (left) {
     const at::Tensor found_inf = ops::on_device(factor(all, core::kFoundInf), pass.list.device);

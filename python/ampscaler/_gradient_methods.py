@@ -64,7 +64,8 @@ class GradientMethods(torch.amp.GradScaler):
         limit = _checked_number(method, "max_norm", max_norm)
         optimizers = _optimizers.optimizer_list(method, optimizer)
         states = self._states(method, optimizers, refuse_stepped=True)
-        targets = [self._clip_target(*pair) for pair in zip(optimizers, states, strict=True)]
+        folding = [self._enabled and _C.applies_clip_coefficient(one) for one in optimizers]
+        targets = [self._clip_target(*triple) for triple in zip(optimizers, states, folding, strict=True)]
         found = _C.run_gradient_pass(
             method, targets, self._scale_or_one(), divisor=self._divisor(), norm_type=norm_type, max_norm=limit, eps=eps
         )
@@ -72,7 +73,8 @@ class GradientMethods(torch.amp.GradScaler):
             return self._clip_by_torch(optimizers, limit, norm_type)
         if self._enabled:
             for index, one in enumerate(optimizers):
-                self._record_clip(one, found.found_inf_per_device[index], found.clip_coefficients[index])
+                coefficient = found.clip_coefficients[index] if folding[index] else None
+                self._record_clip(one, found.found_inf_per_device[index], coefficient)
                 if len(optimizers) > 1:
                     self._record_joint_flag(one, found.found_inf)
         return found.norm
@@ -217,8 +219,8 @@ class GradientMethods(torch.amp.GradScaler):
             eps=0.0,
         )
 
-    def _clip_target(self, optimizer: Any, state: State | None) -> _C.PassTarget:
-        if self._enabled and _C.applies_clip_coefficient(optimizer):
+    def _clip_target(self, optimizer: Any, state: State | None, folds: bool) -> _C.PassTarget:
+        if folds:
             return _optimizers.pass_target(optimizer, state, GradientWrite.NOTHING, allow_fp16=True)
         if _optimizers.stage(state) is not OptState.READY:
             return _optimizers.pass_target(optimizer, state, GradientWrite.CLIP, allow_fp16=True)
@@ -227,8 +229,11 @@ class GradientMethods(torch.amp.GradScaler):
         write = GradientWrite.UNSCALE_AND_CLIP if self._allows_fp16() else GradientWrite.UNSCALE
         return _optimizers.pass_target(optimizer, state, write, allow_fp16=self._allows_fp16())
 
-    def _record_clip(self, optimizer: Any, found: dict[torch.device, torch.Tensor], coefficient: torch.Tensor) -> None:
-        if _C.applies_clip_coefficient(optimizer):
+    def _record_clip(
+        self, optimizer: Any, found: dict[torch.device, torch.Tensor], coefficient: torch.Tensor | None
+    ) -> None:
+        """With a coefficient that is left to the optimizer's step to apply."""
+        if coefficient is not None:
             state = self._per_optimizer_states[id(optimizer)]
             state[CLIP_COEFFICIENT] = coefficient
             if state["stage"] is OptState.READY:

@@ -253,3 +253,27 @@ def test_a_step_without_clip_is_torchs_to_the_bit_and_reads_only(name):
         gradients = [gradients_of(ours), gradients_of(theirs)]
         torch.testing.assert_close(*gradients, rtol=0.0, atol=0.0)
     assert scalers[0].state_dict() == scalers[1].state_dict()
+
+
+@pytest.mark.parametrize("name", ["adamw", "sgd"])
+def test_a_copy_that_is_no_longer_amp_aware_is_clipped_all_the_same(name):
+    """torch's copies lack `_step_supports_amp_scaling`, and are stepped as ordinary optimizers."""
+    optimizer = copy.deepcopy(fused(name, parameters(300, (7, 11))))
+    params = optimizer.param_groups[0]["params"]
+    assert optimizer.param_groups[0]["fused"] and not hasattr(optimizer, "_step_supports_amp_scaling")
+    set_gradients(params)
+    twins, twin_optimizer = exact_copy(optimizer, params, SCALE, 0.5 / exact_norm(gradients_of(params), SCALE))
+    scaler = make_scaler()
+    scaler.clip_grad_norm_(optimizer, 0.5)
+    scaler.step(optimizer)
+    twin_optimizer.step()
+    assert_close(params, twins)
+
+
+def test_no_signature_is_looked_up_for_a_clip(monkeypatch):
+    """It takes as long as a pass over a thousand small gradients."""
+    params = parameters(300, (7, 11))
+    optimizer = fused("adamw", params)
+    set_gradients(params)
+    monkeypatch.setattr("inspect.signature", lambda *_: pytest.fail("a signature was looked up"))
+    make_scaler().clip_grad_norm_(optimizer, 0.5)

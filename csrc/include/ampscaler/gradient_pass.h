@@ -74,7 +74,7 @@ struct PassResult {
 /// `user_scale` and `accumulate` are not looked at. Results are on the device of `scale`.
 ///
 /// Does not wait, but for gradients on the CPU and a scale elsewhere. Everything is checked before the
-/// first write. Bumps the versions of gradients that it may have written.
+/// first write. Bumps the versions of gradients that it may have written: on the CPU, has written.
 AMPSCALER_API PassResult run_gradient_pass(const char* operation,
                                            const std::vector<PassTarget>& targets,
                                            const at::Tensor& scale,
