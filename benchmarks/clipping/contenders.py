@@ -16,14 +16,17 @@ SMALLEST_READ_BYTES = 64 * 1024
 
 
 class Gradients:
-    """One list of parameters with random gradients, and the optimizer that owns them."""
+    """A list of parameters with random gradients, and the optimizer that owns them.
+
+    They are allocated as by a model and its backward pass: all parameters, then the gradients from the last to the
+    first. Where they lie matters for thousands of small ones.
+    """
 
     def __init__(self, case: Case, kind: str) -> None:
-        self.parameters = []
-        for shape, dtype in case.tensors:
-            parameter = torch.nn.Parameter(torch.empty(shape, dtype=dtype))  # never read: takes no memory
-            parameter.grad = torch.randn(shape, dtype=dtype)
-            self.parameters.append(parameter)
+        # The values of the parameters are never read, and take no memory if they are large.
+        self.parameters = [torch.nn.Parameter(torch.empty(shape, dtype=dtype)) for shape, dtype in case.tensors]
+        for parameter in reversed(self.parameters):
+            parameter.grad = torch.randn(parameter.shape, dtype=parameter.dtype)
         self.optimizer = torch.optim.SGD(self.parameters, lr=0.1, fused=kind == "fused")
         self._scale = 2.0
 

@@ -2,9 +2,13 @@
 #pragma once
 // The walk over the gradients of a Python optimizer without a Python object per gradient.
 
+#include <algorithm>
+
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
+
+#include "scaler/gradient_prefetch.h"
 
 namespace ampscaler::bindings {
 
@@ -28,6 +32,20 @@ bool visit_parameter(PyObject* parameter, Visit& visit) {
   return !gradient.defined() || (!is_python_subclass(gradient) && visit(gradient));
 }
 
+/// Of a group of parameters that begins at `begin`.
+inline void prefetch_parameters(PyObject* parameters, Py_ssize_t begin) {
+  const Py_ssize_t left = PyList_GET_SIZE(parameters) - begin;
+  const auto count = std::min(static_cast<Py_ssize_t>(kPrefetchGroup), left);
+  PrefetchGroup group = {};
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    PyObject* parameter = PyList_GET_ITEM(parameters, begin + i);
+    if (THPVariable_CheckExact(parameter)) {
+      group[static_cast<std::size_t>(i)] = THPVariable_Unpack(parameter).unsafeGetTensorImpl();
+    }
+  }
+  prefetch_gradients(group);
+}
+
 template <typename Visit>
 bool visit_group(PyObject* group, PyObject* params_key, Visit& visit) {
   if (!PyDict_CheckExact(group)) {
@@ -39,6 +57,9 @@ bool visit_group(PyObject* group, PyObject* params_key, Visit& visit) {
     return false;
   }
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(parameters); ++i) {
+    if (i % static_cast<Py_ssize_t>(kPrefetchGroup) == 0) {
+      prefetch_parameters(parameters, i);
+    }
     if (!visit_parameter(PyList_GET_ITEM(parameters, i), visit)) {
       return false;
     }

@@ -9,6 +9,9 @@ namespace ampscaler::ops {
 /// `tensor` on `device`, itself if it is there already. Does not wait for an accelerator as target. A
 /// copy to the CPU waits: a non-blocking one would be read before it has arrived.
 inline at::Tensor on_device(const at::Tensor& tensor, c10::Device device) {
+  if (tensor.device() == device) {
+    return tensor;
+  }
   return tensor.to(tensor.options().device(device), /*non_blocking=*/!device.is_cpu());
 }
 

@@ -5,10 +5,13 @@
 #include "ampscaler/gradient_pass.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <functional>
 #include <unordered_set>
 #include <utility>
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/ones.h>
@@ -28,8 +31,27 @@ std::optional<at::Tensor> on_device(const std::optional<at::Tensor>& tensor, c10
   return tensor ? std::optional(ops::on_device(*tensor, device)) : std::nullopt;
 }
 
+// One value of a row, as a tensor without dimensions. On the CPU a copy: that goes without the dispatcher,
+// which takes longer for the handful of values here than a pass over a hundred small gradients.
+at::Tensor slot_of(const at::Tensor& row, std::int64_t slot) {
+  if (!row.is_cpu() || !GradientGroups::is_plain(row)) {
+    return row.select(0, slot);
+  }
+  at::Tensor value = at::detail::empty_cpu({}, row.scalar_type());
+  const auto bytes = static_cast<std::size_t>(row.itemsize());
+  const auto* values = static_cast<const std::byte*>(row.const_data_ptr());
+  std::memcpy(value.mutable_data_ptr(), values + static_cast<std::size_t>(slot) * bytes, bytes);
+  return value;
+}
+
 at::Tensor factor(const ops::GradStats& found, core::FactorSlot slot) {
-  return found.factors.select(0, slot);
+  return slot_of(found.factors, slot);
+}
+
+// A flag that somebody may write to, as an all-reduce does.
+at::Tensor own_flag(const ops::GradStats& found) {
+  at::Tensor flag = factor(found, core::kFoundInf);
+  return flag.is_alias_of(found.factors) ? flag.clone() : flag;
 }
 
 // Sorting is cheaper than hashing, and mostly all there is to do.
@@ -151,9 +173,8 @@ ops::GradStats combine(const char* operation, const std::vector<ListPass>& passe
   ops::GradStats all = ops::merge_stats(stats, merged);
   // A scaling that cannot be used sets a flag without a non-finite value to count.
   for (const ListPass& pass : passes) {
-    factor(all, core::kFoundInf)
-        .copy_(at::maximum(factor(all, core::kFoundInf),
-                           ops::on_device(factor(pass.found, core::kFoundInf), home)));
+    const at::Tensor flag = all.factors.select(0, core::kFoundInf);
+    flag.copy_(at::maximum(flag, ops::on_device(factor(pass.found, core::kFoundInf), home)));
   }
   return all;
 }
@@ -176,8 +197,7 @@ std::optional<at::Tensor> second_factor(const ListPass& pass, const ops::GradSta
   if (only_list) {
     return own;
   }
-  const at::Tensor coefficient =
-      ops::on_device(all.stats.select(0, core::kClipCoefficient), device);
+  const at::Tensor coefficient = ops::on_device(slot_of(all.stats, core::kClipCoefficient), device);
   return (own.to(at::kDouble) * coefficient).to(at::kFloat);
 }
 
@@ -208,7 +228,7 @@ void write_list(const ListPass& pass, const ops::GradStats& all, bool limited, b
 // The coefficient of this pass on top of what was left before.
 std::vector<at::Tensor> coefficients_of(const std::vector<PassTarget>& targets,
                                         const ops::GradStats& all) {
-  const at::Tensor coefficient = all.stats.select(0, core::kClipCoefficient);
+  const at::Tensor coefficient = slot_of(all.stats, core::kClipCoefficient);
   std::vector<at::Tensor> result;
   result.reserve(targets.size());
   for (const PassTarget& target : targets) {
@@ -224,7 +244,7 @@ std::vector<std::vector<DeviceFoundInf>> flags_of(const std::vector<PassTarget>&
   auto pass = passes.begin();
   for (std::size_t i = 0; i < targets.size(); ++i) {
     for (const auto& list : targets[i].gradients.lists()) {
-      flags[i].push_back({list.device, factor(pass->found, core::kFoundInf).clone()});
+      flags[i].push_back({list.device, own_flag(pass->found)});
       ++pass;
     }
   }
@@ -297,7 +317,7 @@ std::vector<DeviceFoundInf> clamp_gradients(const PassTarget& target, const at::
   for (const ListPass& pass : passes) {
     const ops::GradStats found =
         ops::unscale_clamp_(pass.list.gradients, pass.scale, clip_value, pass.options.divisor);
-    flags.push_back({pass.list.device, factor(found, core::kFoundInf).clone()});
+    flags.push_back({pass.list.device, own_flag(found)});
   }
   return flags;
 }
