@@ -1,0 +1,255 @@
+"""unscale_ and step of GradScaler: torch's work in C++, and what torch's code cannot do.
+
+A class of its own for what a policy with fix_upstream changes in torch's protocol; docs/gradients.md lists it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+from torch._compile import _disable_dynamo
+from torch.amp.grad_scaler import OptState
+
+from ampscaler import _C, _optimizers
+from ampscaler._C import GradientWrite
+from ampscaler._gradient_methods import GradientMethods
+from ampscaler._optimizers import CLIP_COEFFICIENT, OWNER, State
+
+_NO_CHECKS = "No inf checks were recorded for this optimizer."
+_NO_CLOSURE = "Closure use is not currently supported if GradScaler is enabled."
+
+
+class Steps(GradientMethods):
+    """How gradients are unscaled and optimizers stepped, as torch does it and in one pass of our own."""
+
+    # torch.compile skips torch's own stateful scaler code, but not what that code calls: traced from this file, the
+    # methods marked so would stop at _C and could be run on stand-ins for tensors. The public torch._dynamo.disable
+    # does the same but loads the compiler, which takes as long as torch itself, when this module is imported.
+    @_disable_dynamo
+    def _unscale_grads_(
+        self,
+        optimizer: Any,
+        inv_scale: torch.Tensor,
+        found_inf: torch.Tensor,
+        allow_fp16: bool,
+    ) -> dict[torch.device, torch.Tensor]:
+        """Unscales in place; returns {device: found_inf}. Does not wait for the device."""
+        # A property is left to torch, which reads it once: reading it here as well might be seen.
+        param_groups = getattr(optimizer, "__dict__", {}).get("param_groups")
+        found = _C.unscale_param_groups(param_groups, inv_scale, found_inf, allow_fp16)
+        if found is None:
+            return super()._unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16)
+        return found
+
+    @_disable_dynamo
+    def _check_inf_per_device(self, optimizer: Any) -> dict[torch.device, torch.Tensor]:
+        """What torch's fused optimizers need before a step: {device: found_inf}, and gradients are only read."""
+        found = None if self._replaces_unscale_grads() else self._check_by_reading(optimizer)
+        if found is None:
+            return super()._check_inf_per_device(optimizer)
+        self._entry(optimizer)["found_inf_per_device"] = found
+        return found
+
+    def _replaces_unscale_grads(self) -> bool:
+        """Whether a subclass or an instance has its own way to the gradients, which a check has to go as well."""
+        here = type(self)._unscale_grads_ is Steps._unscale_grads_
+        return not here or "_unscale_grads_" in self.__dict__
+
+    def _check_by_reading(self, optimizer: Any) -> dict[torch.device, torch.Tensor] | None:
+        scale, _ = self._check_scale_growth_tracker("_check_inf_per_device")
+        if self._mends():
+            user_scale = _optimizers.user_scale(optimizer)
+            return _C.check_for_step(optimizer.param_groups, scale, divisor=self._divisor(), user_scale=user_scale)
+        param_groups = getattr(optimizer, "__dict__", {}).get("param_groups")
+        return _C.check_param_groups(param_groups, scale)
+
+    # What torch's code cannot do.
+
+    def _unscale_in_one_pass(self, optimizer: Any) -> None:
+        """unscale_ with a divisor, of float16 gradients, or mended. Products that are not finite count as found."""
+        self._check_scale_growth_tracker("unscale_")
+        stage = _optimizers.stage(self._peek(optimizer))
+        if stage is OptState.UNSCALED:
+            raise RuntimeError("unscale_() has already been called on this optimizer since the last update().")
+        if stage is OptState.STEPPED:
+            raise RuntimeError("unscale_() is being called after step().")
+        found = None if self._replaces_unscale_grads() else self._unscale_by_pass(optimizer)
+        if found is None:
+            inv_scale, found_inf = self._inverse_scale()
+            found = self._unscale_grads_(optimizer, inv_scale, found_inf, self._allows_fp16())
+        self._record_unscaled(optimizer, found)
+
+    def _unscale_by_pass(self, optimizer: Any) -> dict[torch.device, torch.Tensor] | None:
+        return _C.unscale_once(
+            optimizer.param_groups,
+            self._scale_or_one(),
+            divisor=self._divisor(),
+            allow_fp16=self._allows_fp16(),
+            write=self._divisor() is not None or not self._only_checks(),
+            unscaled=self._unscaled() if self._mends() else None,
+        )
+
+    def _check_step(self, optimizer: Any, kwargs: dict[str, Any]) -> None:
+        if "closure" in kwargs:
+            raise RuntimeError(_NO_CLOSURE)
+        self._check_scale_growth_tracker("step")
+        if _optimizers.stage(self._peek(optimizer)) is OptState.STEPPED:
+            raise RuntimeError("step() has already been called since the last update().")
+
+    def _apply_divisor(self, optimizer: Any) -> None:
+        """Divides the gradients of an optimizer that divides them by the scale itself and knows of nothing else."""
+        state = self._peek(optimizer)
+        if self._divisor() is not None and _optimizers.stage(state) is OptState.READY:
+            target = _optimizers.pass_target(optimizer, state, GradientWrite.UNSCALE, allow_fp16=True)
+            one, divisor = torch.ones_like(self._scale_or_one()), self._divisor()
+            _C.run_gradient_pass("step", [target], one, divisor=divisor, norm_type=2.0, max_norm=None, eps=0.0)
+
+    def _step_amp_aware(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float | None:
+        """The step of an optimizer that gets scale, divisor and clip coefficient as one factor to divide by."""
+        state = self._entry(optimizer)
+        scaled = state["stage"] is OptState.READY
+        if scaled and CLIP_COEFFICIENT not in state:
+            self._check_inf_per_device(optimizer)
+        if self._mends() and not state["found_inf_per_device"]:
+            raise AssertionError(_NO_CHECKS)
+        value: float | None = _C.step_amp_aware(
+            optimizer,
+            args,
+            kwargs,
+            found_infs=list(state["found_inf_per_device"].values()),
+            scale=self._scale if scaled else None,
+            divisor=self._divisor() if scaled else None,
+            clip_coefficient=state.get(CLIP_COEFFICIENT),
+            device=self._scale_or_one().device,
+        )
+        state["stage"] = OptState.STEPPED
+        return value
+
+    # What fix_upstream mends.
+
+    def _mends(self) -> bool:
+        policy = None if self._ampscaler is None else self._ampscaler.policy
+        return self._enabled and policy is not None and policy.fix_upstream
+
+    def _only_checks(self) -> bool:
+        return self._ampscaler is not None and self._ampscaler.check_only
+
+    def _unscaled(self) -> _C.UnscaledGradients:
+        opt_in = self._opted_in()
+        if opt_in.unscaled is None:
+            opt_in.unscaled = _C.UnscaledGradients()
+        return opt_in.unscaled
+
+    def _step_mended(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float | None:
+        if args and callable(args[0]):
+            raise RuntimeError(_NO_CLOSURE)
+        self._check_step(optimizer, kwargs)
+        ready = _optimizers.stage(self._peek(optimizer)) is OptState.READY
+        try:
+            if _optimizers.is_amp_aware(optimizer):
+                return self._step_amp_aware_mended(optimizer, args, kwargs)
+            if ready:
+                self.unscale_(optimizer)
+            state = self._entry(optimizer)
+            if not state["found_inf_per_device"]:
+                state["stage"] = OptState.READY if ready else state["stage"]
+                raise AssertionError(_NO_CHECKS)
+            value = self._maybe_opt_step(optimizer, state, *args, **kwargs)
+            state["stage"] = OptState.STEPPED
+            return value
+        finally:
+            self._drop_blank_entry(optimizer)
+
+    def _step_amp_aware_mended(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float | None:
+        if _optimizers.takes_grad_scaler(optimizer):
+            self._apply_divisor(optimizer)
+            self._entry(optimizer)  # before torch makes one that does not know its optimizer
+            return super().step(optimizer, *args, **kwargs)
+        scaled = _optimizers.stage(self._peek(optimizer)) is OptState.READY
+        if scaled and self._unscaled().shares(optimizer.param_groups):
+            self.unscale_(optimizer)  # its own step would divide all by the scale, at each mention
+            scaled = False
+        value = self._step_amp_aware(optimizer, args, kwargs)
+        if scaled and _C.applies_clip_coefficient(optimizer):
+            flags = list(self._entry(optimizer)["found_inf_per_device"].values())
+            found_inf = _C.combine_found_inf(flags, self._scale_or_one().device)
+            self._unscaled().add(optimizer.param_groups, found_inf)
+        return value
+
+    def _maybe_opt_step(self, optimizer: Any, optimizer_state: State, *args: Any, **kwargs: Any) -> float | None:
+        if not self._mends():
+            return super()._maybe_opt_step(optimizer, optimizer_state, *args, **kwargs)
+        flags = list(optimizer_state["found_inf_per_device"].values())
+        if _C.is_found_inf(_C.combine_found_inf(flags, self._scale_or_one().device)):
+            return None
+        value: float | None = optimizer.step(*args, **kwargs)
+        return value
+
+    def _found_inf_per_device(self, optimizer: Any) -> dict[torch.device, torch.Tensor]:
+        if not self._mends():
+            return super()._found_inf_per_device(optimizer)
+        state = self._peek(optimizer)
+        return {} if state is None else state["found_inf_per_device"]
+
+    # Entries: torch finds them by id, and ids come again.
+
+    def _peek(self, optimizer: Any) -> State | None:
+        state = super()._peek(optimizer)
+        owner = None if state is None or not self._mends() else state.get(OWNER)
+        if state is None or owner is None or owner() is optimizer:
+            return state
+        # What an optimizer that is gone has found still counts for update, under a key that is no one's id.
+        self._per_optimizer_states[-id(state)] = self._per_optimizer_states.pop(id(optimizer))
+        return None
+
+    def _entry(self, optimizer: Any) -> State:
+        """The optimizer's entry, made if there is none."""
+        state = self._peek(optimizer)
+        if state is None:
+            state = self._per_optimizer_states[id(optimizer)]
+        if self._mends() and OWNER not in state and type(optimizer).__weakrefoffset__:
+            state[OWNER] = weakref.ref(optimizer)
+        return state
+
+    def _drop_blank_entry(self, optimizer: Any) -> None:
+        """A call that was refused leaves no entry: with one, the scaler does not pickle."""
+        state = self._peek(optimizer)
+        blank = state is not None and state["stage"] is OptState.READY and not state["found_inf_per_device"]
+        if blank and CLIP_COEFFICIENT not in state:
+            del self._per_optimizer_states[id(optimizer)]
+
+    # Each gradient once, also where clipping unscales.
+
+    def _states(self, method: str, optimizers: list[Any], *, refuse_stepped: bool = False) -> list[State | None]:
+        states = super()._states(method, optimizers, refuse_stepped=refuse_stepped)
+        if not self._mends() or not refuse_stepped:
+            return states
+        for optimizer, state in zip(optimizers, states, strict=True):
+            if _optimizers.stage(state) is OptState.READY and self._unscaled().contains_any(optimizer.param_groups):
+                self.unscale_(optimizer)
+        return super()._states(method, optimizers)
+
+    def _clip_target(self, optimizer: Any, state: State | None) -> _C.PassTarget:
+        ordinary = self._only_checks() and not _optimizers.is_amp_aware(optimizer)
+        if not ordinary or _optimizers.stage(state) is not OptState.READY:
+            return super()._clip_target(optimizer, state)
+        # With a factor of 1 this only reads.
+        write = GradientWrite.UNSCALE_AND_CLIP
+        return _optimizers.pass_target(optimizer, state, write, allow_fp16=self._allows_fp16())
+
+    def _record_clip(self, optimizer: Any, found: dict[torch.device, torch.Tensor], coefficient: torch.Tensor) -> None:
+        if self._mends():
+            self._entry(optimizer)
+        super()._record_clip(optimizer, found, coefficient)
+        if self._mends():
+            if _optimizers.stage(self._peek(optimizer)) is OptState.UNSCALED:
+                self._unscaled().add(optimizer.param_groups)
+            self._drop_blank_entry(optimizer)
+
+    def _record_unscaled(self, optimizer: Any, found: dict[torch.device, torch.Tensor]) -> None:
+        if self._mends():
+            self._entry(optimizer)
+            self._unscaled().add(optimizer.param_groups)
+        super()._record_unscaled(optimizer, found)
