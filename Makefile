@@ -110,10 +110,12 @@ experiment: build  ## Train a small language model in FP32 and FP16, with torch'
 # In a folder of its own, so that the tests never come to need google-benchmark.
 bench: build  ## Measure against torch's own scaler
 	python benchmarks/unscale_host_time.py
+	python benchmarks/clip_grad_norm.py --label make_bench --results $(BUILD)/bench
 	cmake -S . -B $(BUILD)-bench -G Ninja -DPython_EXECUTABLE=$(BIN)/python $(CONFIGURE) \
 	  -DAMPSCALER_PYTHON=OFF -DAMPSCALER_BENCHMARKS=ON > $(BUILD)/bench.log
-	cmake --build $(BUILD)-bench --target unscale_bench
+	cmake --build $(BUILD)-bench --target unscale_bench clip_bench
 	$(BUILD)-bench/benchmarks/unscale_bench --benchmark_counters_tabular=true
+	$(BUILD)-bench/benchmarks/clip_bench --benchmark_counters_tabular=true
 
 CPP_FILES = $(shell git ls-files '*.h' '*.cpp' '*.cu' '*.cuh')
 lint: lint-format lint-python lint-spelling lint-tidy  ## Run all linters

@@ -9,13 +9,14 @@
 #include <vector>
 
 #include <ATen/TensorOperators.h>
-#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <ampscaler/amp_scaler.h>
 
+#include "bindings/amp_scaler_class.h"
 #include "bindings/bindings.h"
 #include "bindings/python_optimizer.h"
+#include "bindings/python_warnings.h"
 #include "bindings/step_result.h"
 
 namespace ampscaler::bindings {
@@ -23,29 +24,32 @@ namespace {
 
 using Release = py::gil_scoped_release;
 
-// The function with torch's C++ warnings turned into Python's. The handler is told of an exception
-// under way: where a filter makes errors of warnings its destructor throws, which would then end
-// the process.
-template <typename Result, typename... Arguments>
-auto with_python_warnings(Result (*function)(Arguments...)) {
-  return [function](Arguments... arguments) -> Result {
-    torch::PyWarningHandler warnings;
-    try {
-      return function(std::forward<Arguments>(arguments)...);
-    } catch (...) {
-      warnings.set_in_exception();
-      throw;
-    }
-  };
+Fp16Grads parse_fp16_grads(const std::string& name) {
+  if (name == "error") {
+    return Fp16Grads::kError;
+  }
+  if (name == "in_place") {
+    return Fp16Grads::kInPlace;
+  }
+  TORCH_CHECK_VALUE(name == "in_optimizer",
+                    "AmpScaler: fp16_grads: expected 'error', 'in_place' or 'in_optimizer', got '",
+                    name, "'");
+  return Fp16Grads::kInOptimizer;
+}
+
+c10::Device to_device(const py::object& device) {
+  return py::cast<c10::Device>(py::module_::import("torch").attr("device")(device));
 }
 
 std::unique_ptr<AmpScaler> make_scaler(const py::object& device, double init_scale,
                                        double growth_factor, double backoff_factor,
                                        std::int64_t growth_interval, bool enabled,
-                                       const std::optional<ScalePolicy>& policy) {
-  const py::object torch_device = py::module_::import("torch").attr("device")(device);
-  AmpScalerOptions options(py::cast<c10::Device>(torch_device));
-  options.enabled(enabled).policy(policy.value_or(ScalePolicy()));
+                                       const std::optional<ScalePolicy>& policy,
+                                       const std::string& fp16_grads) {
+  AmpScalerOptions options(to_device(device));
+  options.enabled(enabled)
+      .policy(policy.value_or(ScalePolicy()))
+      .fp16_grads(parse_fp16_grads(fp16_grads));
   if (enabled) {  // a disabled scaler has no use for the numbers, and torch does not look at them
                   // either
     options.growth_factor(growth_factor)
@@ -54,6 +58,10 @@ std::unique_ptr<AmpScaler> make_scaler(const py::object& device, double init_sca
         .init_scale(init_scale);
   }
   return std::make_unique<AmpScaler>(options);
+}
+
+std::unique_ptr<AmpScaler> make_check_only(const py::object& device) {
+  return std::make_unique<AmpScaler>(AmpScaler::check_only(to_device(device)));
 }
 
 bool is_plain_tensor(const py::object& object) { return THPVariable_CheckExact(object.ptr()); }
@@ -123,7 +131,9 @@ void unscale_(AmpScaler& self, const py::object& optimizer) {
 
 PythonStepResult step(AmpScaler& self, const py::object& optimizer, const py::args& args,
                       const py::kwargs& kwargs) {
-  TORCH_CHECK(!(self.is_enabled() && kwargs.contains("closure")),
+  const bool has_closure =
+      kwargs.contains("closure") || (!args.empty() && PyCallable_Check(args[0].ptr()) == 1);
+  TORCH_CHECK(!(self.is_enabled() && has_closure),
               "Closure use is not currently supported if GradScaler is enabled.");
   PythonOptimizer adapter(optimizer, args, kwargs);
   const auto run = [&] {
@@ -203,8 +213,6 @@ void load_state_dict(AmpScaler& self, const py::dict& state_dict) {
   throw py::type_error("AmpScaler cannot be pickled or copied: save its state_dict()");
 }
 
-using ScalerClass = py::class_<AmpScaler>;
-
 void bind_iteration(ScalerClass& scaler) {
   const AmpScalerOptions defaults;
   scaler
@@ -213,7 +221,11 @@ void bind_iteration(ScalerClass& scaler) {
            py::arg("growth_factor") = defaults.growth_factor(),
            py::arg("backoff_factor") = defaults.backoff_factor(),
            py::arg("growth_interval") = defaults.growth_interval(),
-           py::arg("enabled") = defaults.enabled(), py::kw_only(), py::arg("policy") = py::none())
+           py::arg("enabled") = defaults.enabled(), py::kw_only(), py::arg("policy") = py::none(),
+           py::arg("fp16_grads") = "error")
+      .def_static("check_only", with_python_warnings(&make_check_only), py::arg("device") = "cuda",
+                  "A scaler whose scale is 1 and stays so, for bfloat16 and float32: it checks, "
+                  "clips, skips and counts.")
       .def("scale", with_python_warnings(&scale), py::arg("outputs"),
            "`outputs` (a tensor, or nested lists and tuples of them) times the scale. Does not "
            "wait.")
@@ -257,6 +269,7 @@ void bind_amp_scaler(py::module_& module) {
                      "The C++ loss scaler on Python optimizers: torch.amp.GradScaler's rules, and "
                      "a step that says what it did.");
   bind_iteration(scaler);
+  bind_amp_scaler_clip(scaler);
   bind_numbers(scaler);
 }
 

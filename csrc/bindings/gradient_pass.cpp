@@ -178,10 +178,13 @@ double sum(const std::vector<at::Tensor>& found_infs) {
   return sum_found_inf(with_devices(found_infs));
 }
 
-py::object step_amp_aware(const py::object& optimizer, const py::tuple& args,
-                          const py::dict& kwargs, const std::vector<at::Tensor>& found_infs,
-                          const OptionalTensor& scale, const std::optional<Number>& divisor,
-                          const OptionalTensor& clip_coefficient, c10::Device device) {
+std::pair<py::object, at::Tensor> step_amp_aware(const py::object& optimizer, const py::tuple& args,
+                                                 const py::dict& kwargs,
+                                                 const std::vector<at::Tensor>& found_infs,
+                                                 const OptionalTensor& scale,
+                                                 const std::optional<Number>& divisor,
+                                                 const OptionalTensor& clip_coefficient,
+                                                 c10::Device device) {
   PythonOptimizer adapter(optimizer, py::args(args), py::kwargs(kwargs));
   const StepFactors factors = step_factors(combine(found_infs, device), scale, to_tensor(divisor),
                                            adapter.user_grad_scale(), clip_coefficient);
@@ -189,7 +192,7 @@ py::object step_amp_aware(const py::object& optimizer, const py::tuple& args,
   if (py::hasattr(optimizer, "grad_scale")) {
     py::delattr(optimizer, "grad_scale");  // as torch's step does with a factor of the user
   }
-  return adapter.value();
+  return {adapter.value(), factors.found_inf.clone()};
 }
 
 void bind_passes(py::module_& module) {
@@ -222,7 +225,7 @@ void bind_factors(py::module_& module) {
              py::arg("kwargs"), py::kw_only(), py::arg("found_infs"), py::arg("scale"),
              py::arg("divisor"), py::arg("clip_coefficient"), py::arg("device"),
              "optimizer.step(*args, **kwargs) with `grad_scale` and `found_inf` as attributes for "
-             "its length; its value.\n\n"
+             "its length. Returns its value and the flag.\n\n"
              "Waits only where a fused SGD creates momentum buffers.");
   module.def(
       "is_found_inf", [](const at::Tensor& flag) { return !StepResult(flag, {}).applied(); },

@@ -85,9 +85,9 @@ bool has_own_step(const py::object& optimizer) {
   if (!own.contains("step")) {
     return true;
   }
-  const py::object function = attribute_or(own["step"], "__func__", py::none());
-  const py::object wrapped = attribute_or(function, "__wrapped__", py::none());
-  const py::object counts = attribute_or(function, "_wrapped_by_lr_sched", py::bool_(false));
+  const py::object step = own["step"];
+  const py::object counts = attribute_or(step, "_wrapped_by_lr_sched", py::bool_(false));
+  const py::object wrapped = attribute_or(step, "__wrapped__", py::none());
   return counts.is(py::bool_(true)) &&
          wrapped.is(py::object(py::type::handle_of(optimizer).attr("step")));
 }
@@ -162,6 +162,9 @@ bool PythonOptimizer::folds_clip() const {
   return is_torch_fused_class(optimizer_) && has_own_step(optimizer_) &&
          is_fused_in_every_group(optimizer_);
 }
+
+// The protocol of the attributes: torch's own kernels write back what they have divided.
+bool PythonOptimizer::writes_true_gradients() const { return true; }
 
 at::Tensor PythonOptimizer::step_amp(const std::optional<at::Tensor>& grad_scale,
                                      const at::Tensor& found_inf) {

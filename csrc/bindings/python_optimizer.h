@@ -25,6 +25,7 @@ class PythonOptimizer final : public OptimizerAdapter {
   /// True for torch's own fused Adam, AdamW, SGD and Adagrad with a step that nobody has replaced (but
   /// for the count of a learning-rate scheduler). Others may hand the attribute on, or not.
   bool folds_clip() const override;
+  bool writes_true_gradients() const override;
   /// What a skipped step must not leave behind is removed: see MomentumGuard, which may wait.
   at::Tensor step_amp(const std::optional<at::Tensor>& grad_scale,
                       const at::Tensor& found_inf) override;

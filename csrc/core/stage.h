@@ -4,6 +4,9 @@
 // wrong order. A step from READY unscales first.
 //
 //   READY --unscale_--> UNSCALED --step--> STEPPED --update--> READY
+//
+// A clip may come in READY and UNSCALED, any number of times. It leads to UNSCALED if it writes true
+// gradients, and stays where it is if the optimizer applies scale and coefficient itself.
 
 namespace ampscaler::core {
 
@@ -27,5 +30,8 @@ constexpr const char* step_refusal(Stage stage) {
   return stage == Stage::kStepped ? "step() has already been called since the last update()."
                                   : nullptr;
 }
+
+// Whether gradients may still be clipped; if not, the text is "<method>() is being called after step()."
+constexpr bool may_clip(Stage stage) { return stage != Stage::kStepped; }
 
 }  // namespace ampscaler::core

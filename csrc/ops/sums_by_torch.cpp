@@ -62,8 +62,10 @@ void add_exactly(const at::Tensor& limbs, const at::Tensor& value, const at::Ten
   const std::int64_t hidden = std::int64_t{1} << static_cast<unsigned>(format.fraction_bits);
   const at::Tensor fraction = bits.bitwise_and(hidden - 1);
   const at::Tensor significand = at::where(exponent == 0, fraction, fraction + hidden);
+  // Below 0 only for a value of 0, which has no place of its own.
   const at::Tensor position =
-      exponent.clamp_min(1) - (format.bias + format.fraction_bits - core::kLimbBias) + shift;
+      (exponent.clamp_min(1) - (format.bias + format.fraction_bits - core::kLimbBias) + shift)
+          .clamp_min(0);
   const at::Tensor offset = position.bitwise_and(31);
   const at::Tensor low = at::bitwise_left_shift(significand.bitwise_and(kLowWord), offset);
   const at::Tensor high = at::bitwise_left_shift(at::bitwise_right_shift(significand, 32), offset) +

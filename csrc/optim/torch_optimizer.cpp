@@ -16,6 +16,8 @@ std::optional<at::Tensor> OptimizerAdapter::user_grad_scale() const { return std
 
 bool OptimizerAdapter::folds_clip() const { return is_amp_aware(); }
 
+bool OptimizerAdapter::writes_true_gradients() const { return false; }
+
 at::Tensor OptimizerAdapter::step_amp(const std::optional<at::Tensor>& /*grad_scale*/,
                                       const at::Tensor& /*found_inf*/) {
   TORCH_CHECK_NOT_IMPLEMENTED(
@@ -43,6 +45,12 @@ bool TorchOptimizer::is_amp_aware() const { return amp_aware_ != nullptr; }
 at::Tensor TorchOptimizer::step_amp(const std::optional<at::Tensor>& grad_scale,
                                     const at::Tensor& found_inf) {
   return amp_aware_->step_amp(grad_scale, found_inf);
+}
+
+TorchOptimizers::TorchOptimizers(const Optimizers& optimizers) {
+  for (torch::optim::Optimizer& optimizer : optimizers) {
+    references_.emplace_back(adapters_.emplace_back(optimizer));
+  }
 }
 
 at::Tensor step_with_closure(torch::optim::Optimizer& optimizer,

@@ -2,7 +2,9 @@
 #pragma once
 // The adapter for torch::optim::Optimizer: walks its parameter groups and calls its step.
 
+#include <deque>
 #include <functional>
+#include <vector>
 
 #include "ampscaler/optimizer_adapter.h"
 
@@ -26,6 +28,22 @@ class TorchOptimizer final : public OptimizerAdapter {
  private:
   torch::optim::Optimizer& optimizer_;
   AmpAware* amp_aware_;  // the optimizer's other side, or nullptr
+};
+
+/// An adapter for each of a list of optimizers.
+class TorchOptimizers {
+ public:
+  using Optimizers = std::vector<std::reference_wrapper<torch::optim::Optimizer>>;
+  using Adapters = std::vector<std::reference_wrapper<OptimizerAdapter>>;
+
+  explicit TorchOptimizers(const Optimizers& optimizers);
+
+  /// Valid as long as this object.
+  const Adapters& adapters() const { return references_; }
+
+ private:
+  std::deque<TorchOptimizer> adapters_;  // which do not move when one is added
+  Adapters references_;
 };
 
 /// optimizer.step(closure).

@@ -1,20 +1,21 @@
 // Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
-// One iteration of AmpScaler: scale, unscale_, step, update. Numbers and saved state are in
-// amp_scaler_state.cpp.
+// One iteration of AmpScaler: scale, unscale_, step, update. Clips are in amp_scaler_clip.cpp, queries in
+// amp_scaler_query.cpp, numbers and saved state in amp_scaler_state.cpp.
 
 #include "ampscaler/amp_scaler.h"
 
 #include <algorithm>
+#include <optional>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 
 #include "ampscaler/errors.h"
 #include "ampscaler/gradient_groups.h"
+#include "ampscaler/gradient_pass.h"
 #include "ampscaler/ops.h"
 #include "core/numeric_options.h"
 #include "ops/device_copy.h"
@@ -56,36 +57,55 @@ void AmpScaler::Impl::check_writable() const {
   }
 }
 
-std::vector<DeviceFoundInf> AmpScaler::Impl::check_only(const Participant& optimizer) const {
-  return multiply_gradients(optimizer, at::ones({}, scale.options()), /*allow_half=*/true);
+std::vector<DeviceFoundInf> AmpScaler::Impl::run_alone(const char* method,
+                                                       const PassTarget& target) const {
+  ops::GradStatsOptions options;
+  options.divisor = divisor;
+  return run_gradient_pass(method, {target}, scale, options).found_inf_per_device.front();
+}
+
+std::vector<DeviceFoundInf> AmpScaler::Impl::check_gradients_of(
+    const Participant& optimizer) const {
+  const std::vector<at::Tensor> parameters = parameters_with_gradient(optimizer.parameters);
+  check_gradients(parameters, /*allow_half=*/true);
+  if (const std::optional<GradientLists> plain = plain_gradients(parameters)) {
+    PassTarget target;
+    target.gradients = *plain;
+    return run_alone("step", target);
+  }
+  return group_gradients(parameters)
+      .unscale_(at::ones({}, scale.options()), at::zeros({}, scale.options()));
 }
 
 std::vector<DeviceFoundInf> AmpScaler::Impl::divide_by_scale(const Participant& optimizer) const {
-  // float(1 / double(scale)): the inverse is formed in double and rounded once, as torch does.
-  const at::Tensor inv_scale = scale.to(at::kDouble).reciprocal().to(at::kFloat);
-  return multiply_gradients(optimizer, inv_scale, /*allow_half=*/false);
-}
-
-std::vector<DeviceFoundInf> AmpScaler::Impl::multiply_gradients(const Participant& optimizer,
-                                                                const at::Tensor& factor,
-                                                                bool allow_half) const {
-  const c10::AutoGradMode no_grad(false);
   const std::vector<at::Tensor> parameters = parameters_with_gradient(optimizer.parameters);
-  check_gradients(parameters, allow_half);
-  return group_gradients(parameters).unscale_(factor, at::zeros({}, scale.options()));
+  check_gradients(parameters, options.fp16_grads() == Fp16Grads::kInPlace);
+  if (const std::optional<GradientLists> plain = plain_gradients(parameters)) {
+    const KeepVersions versions(*plain);
+    PassTarget target;
+    target.gradients = *plain;
+    target.write = GradientWrite::kUnscale;
+    return run_alone("unscale_", target);
+  }
+  const InverseScale inverse = inverse_scale(scale, divisor);
+  return group_gradients(parameters).unscale_(inverse.inv_scale, inverse.found_inf);
 }
 
 OptimizerEntry AmpScaler::Impl::unscale(const Participant& optimizer) const {
   OptimizerEntry entry = entries.find(optimizer);
   const char* refusal = core::unscale_refusal(entry.stage);
   TORCH_CHECK(refusal == nullptr, refusal);
-  entry.found_inf_per_device = divide_by_scale(optimizer);
+  entry.record(divide_by_scale(optimizer));
   entry.stage = core::Stage::kUnscaled;
+  entry.scaled = false;
   return entry;
 }
 
 StepResult AmpScaler::Impl::step_ordinary(Participant& optimizer) {
   OptimizerEntry entry = entries.find(optimizer);
+  TORCH_CHECK(!entry.clip_coefficient.has_value(),
+              "step: the gradients were clipped for an optimizer that applies the clip itself, "
+              "which this one has ceased to do.");
   if (entry.stage == core::Stage::kReady) {
     entry = unscale(optimizer);
   }
@@ -102,18 +122,29 @@ StepResult AmpScaler::Impl::step_ordinary(Participant& optimizer) {
 
 StepResult AmpScaler::Impl::step_amp_aware(Participant& optimizer) {
   OptimizerEntry entry = entries.find(optimizer);
-  std::optional<at::Tensor> grad_scale;
-  if (entry.stage == core::Stage::kReady) {
-    entry.found_inf_per_device = check_only(optimizer);
-    grad_scale = scale.clone();  // update() changes the scale in place
-  } else {
-    check_recorded(entry);
+  if (entry.stage == core::Stage::kReady && entry.found_inf_per_device.empty()) {
+    entry.record(check_gradients_of(optimizer));
   }
-  const at::Tensor found_inf = combine_found_inf(entry.found_inf_per_device, scale.device());
+  check_recorded(entry);
+  const StepFactors factors = step_factors(
+      combine_found_inf(entry.found_inf_per_device, scale.device()),
+      entry.scaled ? std::optional(scale) : std::nullopt, entry.scaled ? divisor : std::nullopt,
+      optimizer.adapter.user_grad_scale(), entry.clip_coefficient);
+  // The one decision, for update() too. A copy: an optimizer may write to what it is handed.
+  const at::Tensor decision = factors.found_inf.clone();
+  entry.found_inf_per_device = {{scale.device(), decision}};
+  if (optimizer.adapter.writes_true_gradients()) {
+    entry.step_factors = {decision, factors.grad_scale};
+  }
   const std::int64_t iteration_before = entries.iteration();
-  const at::Tensor value = optimizer.adapter.step_amp(grad_scale, found_inf);
+  const at::Tensor value = optimizer.adapter.step_amp(factors.grad_scale, factors.found_inf);
   entries.store_stepped(optimizer, entry, iteration_before);
-  return {found_inf, value};
+  return {factors.found_inf, value};
+}
+
+void AmpScaler::Impl::end_iteration() {
+  entries.end_iteration();
+  divisor.reset();
 }
 
 AmpScaler::AmpScaler(const AmpScalerOptions& options) : impl_(std::make_unique<Impl>(options)) {}
@@ -208,7 +239,7 @@ void AmpScaler::update() {
   ops::advance_scale_(impl().scale, impl().growth_tracker,
                       combine_found_inf(found_inf_per_device, impl().scale.device()),
                       get_growth_factor(), get_backoff_factor(), get_growth_interval(), policy());
-  impl().entries.end_iteration();
+  impl().end_iteration();
 }
 
 void AmpScaler::update(double new_scale) {
@@ -220,7 +251,7 @@ void AmpScaler::update(double new_scale) {
                 "value cannot be converted to type float without overflow");
     impl().check_writable();
     impl().scale.fill_(clamped);
-    impl().entries.end_iteration();
+    impl().end_iteration();
   }
 }
 
@@ -238,7 +269,7 @@ void AmpScaler::update(const at::Tensor& new_scale) {
       "requires_grad=False.");
   impl().check_writable();
   impl().scale.copy_(policy().clamp(new_scale));
-  impl().entries.end_iteration();
+  impl().end_iteration();
 }
 
 }  // namespace ampscaler

@@ -93,6 +93,16 @@ AmpScalerOptions& AmpScalerOptions::policy(const ScalePolicy& value) {
   return *this;
 }
 
+AmpScalerOptions& AmpScalerOptions::fp16_grads(Fp16Grads value) {
+  fp16_grads_ = value;
+  return *this;
+}
+
+AmpScaler AmpScaler::check_only(c10::Device device) {
+  const ScalePolicy always_one = ScalePolicy().min_scale(1.0).max_scale(1.0);
+  return AmpScaler(AmpScalerOptions(device).init_scale(1.0).policy(always_one));
+}
+
 AmpScaler::Impl::Impl(const AmpScalerOptions& given) : options(given) {
   TORCH_CHECK_VALUE(!options.device().is_meta(),
                     "AmpScaler: device: expected a device that holds values, got meta");

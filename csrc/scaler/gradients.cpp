@@ -13,6 +13,7 @@
 #include "ampscaler/ops.h"
 #include "ops/checks.h"
 #include "ops/device_copy.h"
+#include "ops/pass_checks.h"
 
 namespace ampscaler {
 namespace {
@@ -35,6 +36,34 @@ void coalesce_half_gradient(const at::Tensor& parameter) {
   const at::Tensor& gradient = parameter.grad();
   if (gradient.is_sparse() && gradient.scalar_type() == at::kHalf) {
     parameter.mutable_grad() = gradient.coalesce();
+  }
+}
+
+// Wrappers that stand for other tensors: an operator they do not know would fail, or see the wrong values.
+bool is_wrapper(const at::Tensor& gradient) {
+  using c10::DispatchKey;
+  return gradient.key_set().has_any(
+      c10::DispatchKeySet({DispatchKey::Python, DispatchKey::FuncTorchBatched,
+                           DispatchKey::FuncTorchGradWrapper, DispatchKey::Functionalize}));
+}
+
+bool share_memory(const std::vector<at::Tensor>& gradients) {
+  try {
+    ops::check_disjoint("unscale_", gradients);
+    return false;
+  } catch (const c10::ValueError&) {
+    return true;
+  }
+}
+
+template <typename Visit>
+void for_each_version(const GradientLists& gradients, Visit visit) {
+  for (const GradientLists::DeviceList& list : gradients.lists()) {
+    for (const at::Tensor& gradient : list.gradients) {
+      if (!gradient.is_inference()) {
+        visit(gradient.unsafeGetTensorImpl()->version_counter());
+      }
+    }
   }
 }
 
@@ -75,6 +104,57 @@ GradientGroups group_gradients(const std::vector<at::Tensor>& parameters) {
     groups.add(gradient_values(parameter));
   }
   return groups;
+}
+
+std::optional<GradientLists> plain_gradients(const std::vector<at::Tensor>& parameters) {
+  GradientLists lists;
+  for (const at::Tensor& parameter : parameters) {
+    const at::Tensor& gradient = parameter.grad();
+    if (!GradientGroups::is_plain(gradient)) {
+      return std::nullopt;
+    }
+    lists.add(gradient);
+  }
+  const bool shared = std::ranges::any_of(
+      lists.lists(), [](const auto& list) { return share_memory(list.gradients); });
+  return shared ? std::nullopt : std::optional(std::move(lists));
+}
+
+GradientLists collect_gradients(const char* operation, const std::vector<at::Tensor>& parameters) {
+  GradientLists lists;
+  for (const at::Tensor& parameter : parameters) {
+    if (parameter.defined() && parameter.grad().defined()) {
+      const at::Tensor& gradient = parameter.grad();
+      TORCH_CHECK_NOT_IMPLEMENTED(
+          !is_wrapper(gradient), operation,
+          ": gradients: expected plain tensors, got a tensor subclass or functional wrapper (",
+          gradient.toString(), "). Use unscale_() and torch's own functions for it.");
+      lists.add(gradient);
+    }
+  }
+  lists.remove_duplicates();
+  return lists;
+}
+
+bool has_half_gradient(const GradientLists& gradients) {
+  return std::ranges::any_of(gradients.lists(), [](const auto& list) {
+    return std::ranges::any_of(list.gradients, [](const at::Tensor& gradient) {
+      return gradient.scalar_type() == at::kHalf;
+    });
+  });
+}
+
+KeepVersions::KeepVersions(const GradientLists& gradients) : gradients_(gradients) {
+  for_each_version(gradients_, [this](const c10::VariableVersion& version) {
+    versions_.push_back(version.current_version());
+  });
+}
+
+KeepVersions::~KeepVersions() {
+  auto before = versions_.begin();
+  for_each_version(gradients_, [&](c10::VariableVersion version) {  // a copy shares the counter
+    version.set_version(*before++);
+  });
 }
 
 }  // namespace ampscaler

@@ -3,11 +3,14 @@
 // The gradients of an optimizer's parameters, as AmpScaler needs them: each once, checked before
 // anything is written, sparse ones by their values.
 
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include "ampscaler/gradient_groups.h"
+#include "ampscaler/gradient_pass.h"
 
 namespace ampscaler {
 
@@ -22,5 +25,30 @@ void check_gradients(const std::vector<at::Tensor>& parameters, bool allow_half)
 /// Groups the gradients' values. A sparse float16 gradient is replaced by its coalesced form first,
 /// since duplicates may overflow in their sum; other sparse ones stay as they are.
 GradientGroups group_gradients(const std::vector<at::Tensor>& parameters);
+
+/// For unscale_ and the check of a step: nothing if torch's own operator must do the work, because a
+/// gradient is not plain (GradientGroups::is_plain) or shares memory with another one, which torch
+/// accepts. `parameters` as parameters_with_gradient() returns them.
+std::optional<GradientLists> plain_gradients(const std::vector<at::Tensor>& parameters);
+
+/// For clips and queries: all gradients of `parameters`, each once. Throws c10::NotImplementedError for
+/// those that only torch's operators can handle, like tensor subclasses.
+GradientLists collect_gradients(const char* operation, const std::vector<at::Tensor>& parameters);
+
+bool has_half_gradient(const GradientLists& gradients);
+
+/// Puts the version counters of gradients back when it goes: unscale_ does not count as a change, as in
+/// torch, or a gradient that has a graph of its own could not be differentiated afterwards.
+class KeepVersions {
+ public:
+  explicit KeepVersions(const GradientLists& gradients);
+  ~KeepVersions();
+  KeepVersions(const KeepVersions&) = delete;
+  KeepVersions& operator=(const KeepVersions&) = delete;
+
+ private:
+  const GradientLists& gradients_;
+  std::vector<std::uint32_t> versions_;  // of those that have one, in the order of the lists
+};
 
 }  // namespace ampscaler

@@ -41,6 +41,10 @@ void append(std::vector<DeviceFoundInf>& all, const std::vector<DeviceFoundInf>&
 
 }  // namespace
 
+void OptimizerEntry::record(const std::vector<DeviceFoundInf>& found_inf) {
+  append(found_inf_per_device, found_inf);
+}
+
 OptimizerEntry OptimizerEntries::find(const Participant& optimizer) const {
   const auto found = entries_.find(optimizer.adapter.identity());
   if (found != entries_.end() &&
@@ -74,6 +78,13 @@ std::vector<DeviceFoundInf> OptimizerEntries::found_inf() const {
     append(all, entry.found_inf_per_device);
   }
   return all;
+}
+
+bool OptimizerEntries::has_checks() const {
+  return !found_inf_of_past_optimizers_.empty() ||
+         std::ranges::any_of(entries_, [](const auto& entry) {
+           return !entry.second.found_inf_per_device.empty();
+         });
 }
 
 void OptimizerEntries::end_iteration() {

@@ -7,12 +7,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include "ampscaler/gradient_groups.h"
+#include "ampscaler/gradient_pass.h"
 #include "ampscaler/optimizer_adapter.h"
 #include "core/stage.h"
 
@@ -33,8 +35,17 @@ using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensor
 using RememberedParameters = std::vector<WeakTensor>;
 
 struct OptimizerEntry {
+  /// Adds what a further check found; what an earlier one found still counts.
+  void record(const std::vector<DeviceFoundInf>& found_inf);
+
   core::Stage stage = core::Stage::kReady;
+  /// Gradients are multiplied by scale and divisor; what a step does to them is in `step_factors`.
+  bool scaled = true;
   std::vector<DeviceFoundInf> found_inf_per_device;
+  /// What the optimizer has yet to multiply its gradients by: 0-dim float64.
+  std::optional<at::Tensor> clip_coefficient;
+  /// Of a step that has left true gradients, unless it was skipped.
+  std::optional<StepFactors> step_factors;
   std::shared_ptr<const RememberedParameters> parameters;
 };
 
@@ -55,6 +66,9 @@ class OptimizerEntries {
 
   /// What all checks of this iteration found.
   std::vector<DeviceFoundInf> found_inf() const;
+
+  /// Whether there was a check.
+  bool has_checks() const;
 
   /// Forgets everything.
   void end_iteration();

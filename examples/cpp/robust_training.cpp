@@ -70,8 +70,7 @@ class Trainer {
 
  private:
   void end_window(int step_idx) {
-    scaler_.unscale_(optimizer_);
-    torch::nn::utils::clip_grad_norm_(model_->parameters(), kMaxNorm);
+    scaler_.clip_grad_norm_(optimizer_, kMaxNorm);
     // The decision itself is counted: at the floor and at the cap the scale does not show it.
     const ampscaler::StepResult result = scaler_.step(optimizer_);
     skip_count_ += result.applied() ? 0 : 1;

@@ -17,7 +17,7 @@ from torch.amp.grad_scaler import OptState
 from ampscaler import _C, _optimizers
 from ampscaler._C import GradientWrite
 from ampscaler._opt_in import OptIn
-from ampscaler._optimizers import CLIP_COEFFICIENT, State
+from ampscaler._optimizers import CLIP_COEFFICIENT, STEPPED_SCALED, State
 
 Optimizers = torch.optim.Optimizer | Iterable[torch.optim.Optimizer]
 
@@ -139,7 +139,7 @@ class GradientMethods(torch.amp.GradScaler):
             return False
         if state is None or _optimizers.stage(state) is not OptState.STEPPED:
             return _optimizers.stage(state) is OptState.READY
-        return bool(state.get("ampscaler_stepped_scaled", False)) and _C.is_found_inf(
+        return bool(state.get(STEPPED_SCALED, False)) and _C.is_found_inf(
             _C.combine_found_inf(list(state["found_inf_per_device"].values()), self._scale.device)
         )
 
@@ -188,7 +188,8 @@ class GradientMethods(torch.amp.GradScaler):
         """The optimizer's entry; for a disabled scaler one whose gradients are true."""
         if not self._enabled:
             return {"stage": OptState.UNSCALED, "found_inf_per_device": {}}
-        return self._per_optimizer_states.get(id(optimizer))
+        states: dict[int, State] = getattr(self, "_per_optimizer_states", {})  # missing where torch will complain
+        return states.get(id(optimizer))
 
     def _states(self, method: str, optimizers: list[Any], *, refuse_stepped: bool = False) -> list[State | None]:
         if self._enabled:

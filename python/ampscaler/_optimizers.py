@@ -19,6 +19,8 @@ State = dict[str, Any]
 
 # 0-dim float64: what a clip has left to the optimizer's step to multiply by.
 CLIP_COEFFICIENT = "ampscaler_clip_coefficient"
+# Whether gradients were still scaled when an amp-aware optimizer stepped.
+STEPPED_SCALED = "ampscaler_stepped_scaled"
 # Weak reference to the optimizer whose entry it is.
 OWNER = "ampscaler_owner"
 

@@ -5,6 +5,7 @@ A class of its own for what a policy with fix_upstream changes in torch's protoc
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from typing import Any
 
@@ -15,8 +16,14 @@ from torch.amp.grad_scaler import OptState
 from ampscaler import _C, _optimizers
 from ampscaler._C import GradientWrite
 from ampscaler._gradient_methods import GradientMethods
-from ampscaler._optimizers import CLIP_COEFFICIENT, OWNER, State
+from ampscaler._optimizers import CLIP_COEFFICIENT, OWNER, STEPPED_SCALED, State
 
+# torch's words.
+PASSES_ITSELF = (
+    "GradScaler is going to stop passing itself as a keyword argument to the passed "
+    "optimizer. In the near future GradScaler registers `grad_scale: Tensor` and "
+    "`found_inf: Tensor` to the passed optimizer and let the optimizer use them directly."
+)
 _NO_CHECKS = "No inf checks were recorded for this optimizer."
 _NO_CLOSURE = "Closure use is not currently supported if GradScaler is enabled."
 
@@ -98,14 +105,23 @@ class Steps(GradientMethods):
         if _optimizers.stage(self._peek(optimizer)) is OptState.STEPPED:
             raise RuntimeError("step() has already been called since the last update().")
 
-    def _apply_divisor(self, optimizer: Any) -> None:
+    def _step_with_grad_scaler(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float | None:
+        state = self._entry(optimizer)
+        self._apply_divisor(optimizer, state)
+        value: float | None = optimizer.step(*args, **kwargs, grad_scaler=self)
+        state["stage"] = OptState.STEPPED
+        return value
+
+    @_disable_dynamo
+    def _apply_divisor(self, optimizer: Any, state: State) -> None:
         """Divides the gradients of an optimizer that divides them by the scale itself and knows of nothing else."""
-        state = self._peek(optimizer)
-        if self._divisor() is not None and _optimizers.stage(state) is OptState.READY:
+        divisor = self._divisor()
+        if divisor is not None and state["stage"] is OptState.READY:
             target = _optimizers.pass_target(optimizer, state, GradientWrite.UNSCALE, allow_fp16=True)
-            one, divisor = torch.ones_like(self._scale_or_one()), self._divisor()
+            one = torch.ones_like(self._scale_or_one())
             _C.run_gradient_pass("step", [target], one, divisor=divisor, norm_type=2.0, max_norm=None, eps=0.0)
 
+    @_disable_dynamo
     def _step_amp_aware(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float | None:
         """The step of an optimizer that gets scale, divisor and clip coefficient as one factor to divide by."""
         state = self._entry(optimizer)
@@ -114,7 +130,8 @@ class Steps(GradientMethods):
             self._check_inf_per_device(optimizer)
         if self._mends() and not state["found_inf_per_device"]:
             raise AssertionError(_NO_CHECKS)
-        value: float | None = _C.step_amp_aware(
+        device = self._scale_or_one().device
+        value, found_inf = _C.step_amp_aware(
             optimizer,
             args,
             kwargs,
@@ -122,10 +139,13 @@ class Steps(GradientMethods):
             scale=self._scale if scaled else None,
             divisor=self._divisor() if scaled else None,
             clip_coefficient=state.get(CLIP_COEFFICIENT),
-            device=self._scale_or_one().device,
+            device=device,
         )
+        # One decision for the step and for update(): the factors may have left float32 where gradients had not.
+        state["found_inf_per_device"] = {device: found_inf}
         state["stage"] = OptState.STEPPED
-        return value
+        result: float | None = value
+        return result
 
     # What fix_upstream mends.
 
@@ -142,47 +162,52 @@ class Steps(GradientMethods):
             opt_in.unscaled = _C.UnscaledGradients()
         return opt_in.unscaled
 
+    @_disable_dynamo
     def _step_mended(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float | None:
         if args and callable(args[0]):
             raise RuntimeError(_NO_CLOSURE)
         self._check_step(optimizer, kwargs)
-        ready = _optimizers.stage(self._peek(optimizer)) is OptState.READY
         try:
             if _optimizers.is_amp_aware(optimizer):
                 return self._step_amp_aware_mended(optimizer, args, kwargs)
-            if ready:
-                self.unscale_(optimizer)
-            state = self._entry(optimizer)
-            if not state["found_inf_per_device"]:
-                state["stage"] = OptState.READY if ready else state["stage"]
-                raise AssertionError(_NO_CHECKS)
-            value = self._maybe_opt_step(optimizer, state, *args, **kwargs)
-            state["stage"] = OptState.STEPPED
-            return value
+            return self._step_ordinary_mended(optimizer, args, kwargs)
         finally:
             self._drop_blank_entry(optimizer)
 
+    def _step_ordinary_mended(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float | None:
+        ready = _optimizers.stage(self._peek(optimizer)) is OptState.READY
+        if ready:
+            self.unscale_(optimizer)
+        state = self._entry(optimizer)
+        if not state["found_inf_per_device"]:
+            state["stage"] = OptState.READY if ready else state["stage"]
+            raise AssertionError(_NO_CHECKS)
+        value = self._maybe_opt_step(optimizer, state, *args, **kwargs)
+        state["stage"] = OptState.STEPPED
+        return value
+
     def _step_amp_aware_mended(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float | None:
-        if _optimizers.takes_grad_scaler(optimizer):
-            self._apply_divisor(optimizer)
-            self._entry(optimizer)  # before torch makes one that does not know its optimizer
-            return super().step(optimizer, *args, **kwargs)
         scaled = _optimizers.stage(self._peek(optimizer)) is OptState.READY
-        if scaled and self._unscaled().shares(optimizer.param_groups):
+        with_scaler = _optimizers.takes_grad_scaler(optimizer)
+        if with_scaler:
+            warnings.warn(PASSES_ITSELF, FutureWarning, stacklevel=4)
+        elif scaled and self._unscaled().shares(optimizer.param_groups):
             self.unscale_(optimizer)  # its own step would divide all by the scale, at each mention
             scaled = False
-        value = self._step_amp_aware(optimizer, args, kwargs)
+        state = self._entry(optimizer)
+        if with_scaler:
+            value = self._step_with_grad_scaler(optimizer, args, kwargs)
+        else:
+            value = self._step_amp_aware(optimizer, args, kwargs)
+        state[STEPPED_SCALED] = scaled
         if scaled and _C.applies_clip_coefficient(optimizer):
-            flags = list(self._entry(optimizer)["found_inf_per_device"].values())
-            found_inf = _C.combine_found_inf(flags, self._scale_or_one().device)
+            (found_inf,) = state["found_inf_per_device"].values()
             self._unscaled().add(optimizer.param_groups, found_inf)
         return value
 
     def _maybe_opt_step(self, optimizer: Any, optimizer_state: State, *args: Any, **kwargs: Any) -> float | None:
-        if not self._mends():
-            return super()._maybe_opt_step(optimizer, optimizer_state, *args, **kwargs)
-        flags = list(optimizer_state["found_inf_per_device"].values())
-        if _C.is_found_inf(_C.combine_found_inf(flags, self._scale_or_one().device)):
+        """torch's, but the flags of several devices are read together: waits once."""
+        if _C.sum_found_inf(list(optimizer_state["found_inf_per_device"].values())) != 0.0:
             return None
         value: float | None = optimizer.step(*args, **kwargs)
         return value

@@ -14,13 +14,13 @@ from typing import Any, get_args, overload
 
 import torch
 from torch._compile import _disable_dynamo
-from torch.amp.grad_scaler import _refresh_per_optimizer_state
+from torch.amp.grad_scaler import OptState, _refresh_per_optimizer_state
 
 from ampscaler import _C, _optimizers, functional
 from ampscaler._C import ScalePolicy
 from ampscaler._opt_in import Fp16Grads, OptIn
-from ampscaler._optimizers import CLIP_COEFFICIENT
-from ampscaler._steps import Steps
+from ampscaler._optimizers import CLIP_COEFFICIENT, STEPPED_SCALED
+from ampscaler._steps import PASSES_ITSELF, Steps
 
 
 def _cuda_is_missing() -> bool:
@@ -142,7 +142,8 @@ class GradScaler(Steps):
         assert one is not None
         return one
 
-    @_disable_dynamo
+    # Only this frame is kept from torch.compile, as torch's is: what it calls, the optimizer's step, may be compiled.
+    @_disable_dynamo(recursive=False)
     def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> float | None:
         """torch's step. Waits for the device once with an ordinary optimizer, never with torch's fused ones.
 
@@ -151,15 +152,23 @@ class GradScaler(Steps):
         """
         if self._mends():
             return self._step_mended(optimizer, args, kwargs)
+        if not self._enabled or not _optimizers.is_amp_aware(optimizer):
+            return super().step(optimizer, *args, **kwargs)
         state = self._peek(optimizer)
-        ours = self._divisor() is not None or (state is not None and CLIP_COEFFICIENT in state)
-        if not ours or not self._enabled or not _optimizers.is_amp_aware(optimizer):
-            return super().step(optimizer, *args, **kwargs)
-        self._check_step(optimizer, kwargs)
+        scaled = _optimizers.stage(state) is OptState.READY
         if _optimizers.takes_grad_scaler(optimizer):
-            self._apply_divisor(optimizer)
-            return super().step(optimizer, *args, **kwargs)
-        return self._step_amp_aware(optimizer, args, kwargs)
+            self._check_step(optimizer, kwargs)
+            warnings.warn(PASSES_ITSELF, FutureWarning, stacklevel=2)  # torch's would blame the line below
+            value = self._step_with_grad_scaler(optimizer, args, kwargs)
+        elif self._divisor() is not None or (state is not None and CLIP_COEFFICIENT in state):
+            self._check_step(optimizer, kwargs)
+            value = self._step_amp_aware(optimizer, args, kwargs)
+        else:
+            value = super().step(optimizer, *args, **kwargs)
+        stepped = self._peek(optimizer)
+        if stepped is not None:  # an optimizer's step may itself call update()
+            stepped[STEPPED_SCALED] = scaled
+        return value
 
     @_disable_dynamo
     def update(self, new_scale: float | torch.Tensor | None = None) -> None:

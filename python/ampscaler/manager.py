@@ -72,7 +72,7 @@ class RobustAMPManager:
         autocast_dtype: torch.float16 or torch.bfloat16; torch.float32 turns autocast off. The loss is scaled with all
             three.
         max_norm: the largest 2-norm of the unscaled gradients of all parameters of the optimizer together; larger ones
-            are clipped to it. None: no clipping.
+            are clipped to it by AmpScaler.clip_grad_norm_. None: no clipping.
         accumulation_steps: the micro-batches of a window.
         accumulation_weights: a positive number for each micro-batch of a window; they sum to 1. Equal ones by default.
 
@@ -203,7 +203,7 @@ class RobustAMPManager:
         self._window_losses = []
 
     def _begin_window(self) -> None:
-        if self._in_iteration:  # an exception came between unscale_ and update
+        if self._in_iteration:  # an exception came between the clip and update
             self.scaler.update(self.scaler.get_scale())
             self._in_iteration = False
         self.optimizer.zero_grad()
@@ -230,10 +230,7 @@ class RobustAMPManager:
         """Ends the window; returns the scale before and after. Waits."""
         self._in_iteration = True
         if self.max_norm is not None:
-            self.scaler.unscale_(self.optimizer)
-            # Those that were unscaled. The norm of others would be that of scaled gradients.
-            parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
-            torch.nn.utils.clip_grad_norm_(parameters, self.max_norm)
+            self.scaler.clip_grad_norm_(self.optimizer, self.max_norm)
         result = self.scaler.step(self.optimizer)
         pre_scale = self.scaler.get_scale()
         self.scaler.update()

@@ -28,8 +28,9 @@ def test_it_is_torchs_scaler():
     assert issubclass(ampscaler.GradScaler, torch.amp.GradScaler)
     ours, theirs = (inspect.signature(c) for c in (ampscaler.GradScaler, torch.amp.GradScaler))
     parameters = dict(ours.parameters)
-    policy = parameters.pop("policy")
-    assert (policy.kind, policy.default) == (policy.KEYWORD_ONLY, None)
+    for name, default in (("policy", None), ("fp16_grads", "error")):
+        own = parameters.pop(name)
+        assert (own.kind, own.default) == (own.KEYWORD_ONLY, default)
     assert list(parameters.values()) == list(theirs.parameters.values())
     for name, member in vars(torch.amp.GradScaler).items():
         if inspect.isfunction(member) and name != "__init__":

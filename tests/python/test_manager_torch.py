@@ -1,4 +1,9 @@
-"""ampscaler.RobustAMPManager gives the bits of the loop that one writes by hand with torch.amp.GradScaler."""
+"""ampscaler.RobustAMPManager gives the bits of the loop that one writes by hand with torch.amp.GradScaler.
+
+Clipping by hand is done with a norm in float64, since that of torch's clip_grad_norm_ is rounded on its way.
+"""
+
+import math
 
 import pytest
 import torch
@@ -32,6 +37,22 @@ def make_batches(device):
         yield inputs.to(device), labels.to(device)
 
 
+def clip_by_hand(scaler, optimizer, fused, max_norm):
+    """Multiplies gradients by the exact coefficient; hands it to a fused optimizer as its own grad_scale."""
+    if not fused:
+        scaler.unscale_(optimizer)
+    gradients = [p.grad for group in optimizer.param_groups for p in group["params"]]
+    norm = math.sqrt(sum(gradient.double().square().sum().item() for gradient in gradients))
+    norm /= scaler.get_scale() if fused else 1.0
+    if not math.isfinite(norm) or norm <= max_norm:
+        return
+    if fused:
+        optimizer.grad_scale = torch.tensor(norm / max_norm, device=gradients[0].device)
+    else:
+        for gradient in gradients:
+            gradient.mul_(torch.tensor(max_norm / norm, device=gradient.device))
+
+
 def by_hand(make_optimizer, dtype, max_norm, weights, device):
     """The loop of torch's documentation: losses, scale after each micro-batch, skipped steps, weights."""
     model = make_model(device)
@@ -47,8 +68,7 @@ def by_hand(make_optimizer, dtype, max_norm, weights, device):
         scaler.scale(loss * weights[position]).backward()
         if position == len(weights) - 1:
             if max_norm is not None:
-                scaler.unscale_(optimizer)
-                torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+                clip_by_hand(scaler, optimizer, optimizer.defaults["fused"], max_norm)
             before = scaler.get_scale()
             scaler.step(optimizer)
             scaler.update()

@@ -4,7 +4,8 @@
 // gradients and adapts the factor.
 //
 // Per optimizer, within one iteration (step also accepts READY, and unscales first):
-//   READY --unscale_--> UNSCALED --step--> STEPPED --update--> READY
+//   READY --unscale_, clip--> UNSCALED --step--> STEPPED --update--> READY
+//     ^-clip-'  (AmpAware optimizers only, which apply scale and clip themselves)
 //
 // Waiting:  only where a comment says "waits".
 // Streams:  the caller's current stream.
@@ -14,11 +15,13 @@
 //           After one, nothing has changed; but if an optimizer throws in step, its gradients
 //           stay divided, and step may be called again.
 // Disabled: scale, unscale_ and update do nothing, step runs the optimizer, state_dict is empty.
+//           Clips and queries take gradients as they are.
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -34,6 +37,13 @@ class Optimizer;
 }
 
 namespace ampscaler {
+
+/// Who may have float16 gradients, which lose small values when they are unscaled in place.
+enum class Fp16Grads {
+  kError,        // no one may have them unscaled or clipped, as in torch
+  kInPlace,      // everyone may, and they are unscaled in place
+  kInOptimizer,  // AmpAware optimizers, which unscale at higher precision; also for clip_grad_norm_
+};
 
 /// How to build an AmpScaler:
 /// `AmpScalerOptions(torch::kCPU).init_scale(1024).growth_interval(100)`.
@@ -57,6 +67,8 @@ class AMPSCALER_API AmpScalerOptions {
   AmpScalerOptions& enabled(bool value);
   /// What goes beyond torch's rule; init_scale is clamped to its limits when a scaler is built.
   AmpScalerOptions& policy(const ScalePolicy& value);
+  /// Without effect on the step of an AmpAware optimizer, which may always have float16 gradients.
+  AmpScalerOptions& fp16_grads(Fp16Grads value);
 
   c10::Device device() const { return device_; }
   double init_scale() const { return init_scale_; }
@@ -65,6 +77,7 @@ class AMPSCALER_API AmpScalerOptions {
   std::int64_t growth_interval() const { return growth_interval_; }
   bool enabled() const { return enabled_; }
   const ScalePolicy& policy() const { return policy_; }
+  Fp16Grads fp16_grads() const { return fp16_grads_; }
 
  private:
   friend class AmpScaler;  // a loaded scale may be any float32, unlike a first one
@@ -76,6 +89,22 @@ class AMPSCALER_API AmpScalerOptions {
   std::int64_t growth_interval_ = 2000;
   bool enabled_ = true;
   ScalePolicy policy_;
+  Fp16Grads fp16_grads_ = Fp16Grads::kError;
+};
+
+/// The largest norm that clip_grad_norm_ leaves alone: a number, or a tensor with 1 element of a real
+/// dtype that is not read, so that nothing waits for it.
+class MaxNorm {
+ public:
+  MaxNorm(double value) : value_(value) {}                    // NOLINT: meant to be implicit
+  MaxNorm(at::Tensor tensor) : tensor_(std::move(tensor)) {}  // NOLINT
+
+  const std::optional<double>& value() const { return value_; }
+  const std::optional<at::Tensor>& tensor() const { return tensor_; }
+
+ private:
+  std::optional<double> value_;
+  std::optional<at::Tensor> tensor_;
 };
 
 class AMPSCALER_API AmpScaler {
@@ -86,6 +115,10 @@ class AMPSCALER_API AmpScaler {
   AmpScaler& operator=(AmpScaler&& other) noexcept;
   AmpScaler(const AmpScaler&) = delete;
   AmpScaler& operator=(const AmpScaler&) = delete;
+
+  /// A scaler whose scale is 1 and stays so, whatever is loaded or set: for bfloat16 and float32, where
+  /// nothing needs scaling but overflows must still be found. It checks, clips, skips and counts.
+  static AmpScaler check_only(c10::Device device = c10::Device(c10::kCUDA));
 
   /// `outputs` times the scale, differentiable, any shape and dtype that multiplies with a float32
   /// scalar. The first call creates the scale on the device of `outputs`. Call backward() before
@@ -104,17 +137,95 @@ class AMPSCALER_API AmpScaler {
   /// occurs twice is divided once.
   ///
   /// Throws AssertionError before the first scale(), c10::Error if called twice or after step(),
-  /// c10::ValueError for float16 gradients (their parameters should be float32),
-  /// c10::NotImplementedError for other dtypes than floating ones.
+  /// c10::ValueError for float16 gradients (their parameters should be float32; see
+  /// AmpScalerOptions::fp16_grads), c10::NotImplementedError for other dtypes than floating ones.
+  ///
+  /// Also notes a gradient that becomes inf by the division, and a scale or divisor that cannot be
+  /// divided by, so that the step is skipped; of sparse, strided and subclass gradients only what torch's
+  /// operator sees. Version counters stay.
   void unscale_(torch::optim::Optimizer& optimizer);
   void unscale_(OptimizerAdapter& optimizer);
+
+  /// Clips the true gradients of one optimizer, or of several together, to `max_norm`, and returns
+  /// their norm before that: 0-dim float32 on the device of the scale. Instead of unscale_ and
+  /// torch's clip_grad_norm_, in a single read of the gradients. Does not wait.
+  ///
+  ///   coefficient = norm <= max_norm ? 1 : max_norm / (norm + eps)
+  ///
+  /// - An ordinary optimizer is unscaled by it if it was not, and its gradients are clipped in place.
+  /// - The gradients of an AmpAware one stay as they are: step hands it the coefficient with the scale.
+  ///   (Where that is not certain to work, see OptimizerAdapter::folds_clip, the coefficient is
+  ///   multiplied into the gradients, which stay scaled.)
+  /// - If a gradient of any of them is inf or NaN, so is the norm, nothing is clipped, and all of
+  ///   them will skip their step: the finite ones must not run unclipped.
+  /// - A further clip sees clipped gradients. Optimizers without gradients are left as they are; if
+  ///   there are none at all the norm is 0.
+  ///
+  /// `max_norm` must be > 0, infinity only measures; a tensor is not looked at, so what is not > 0 in it
+  /// counts as infinity. `norm_type` >= 0: 2 and infinity are exact, see ops::GradStatsOptions.
+  /// `eps` >= 0; 1e-6 is torch's.
+  ///
+  /// Throws AssertionError before the first scale(), c10::Error after step(), c10::ValueError for
+  /// arguments out of range, an optimizer or gradient that occurs in two of them, and float16
+  /// gradients (see AmpScalerOptions::fp16_grads), c10::NotImplementedError for tensor subclasses.
+  at::Tensor clip_grad_norm_(torch::optim::Optimizer& optimizer, const MaxNorm& max_norm,
+                             double norm_type = 2.0, double eps = 0.0);
+  at::Tensor clip_grad_norm_(OptimizerAdapter& optimizer, const MaxNorm& max_norm,
+                             double norm_type = 2.0, double eps = 0.0);
+  using Optimizers = std::vector<std::reference_wrapper<torch::optim::Optimizer>>;
+  using OptimizerAdapters = std::vector<std::reference_wrapper<OptimizerAdapter>>;
+  at::Tensor clip_grad_norm_(const Optimizers& optimizers, const MaxNorm& max_norm,
+                             double norm_type = 2.0, double eps = 0.0);
+  at::Tensor clip_grad_norm_(const OptimizerAdapters& optimizers, const MaxNorm& max_norm,
+                             double norm_type = 2.0, double eps = 0.0);
+
+  /// Unscales the gradients, if that was not done, and clamps them to [-clip_value, clip_value] in the
+  /// same pass; NaN stays. Also those of an AmpAware optimizer are written: its own factor
+  /// (OptimizerAdapter::user_grad_scale) is not taken into account. Throws like clip_grad_norm_, and
+  /// for float16 gradients as unscale_; `clip_value` must be >= 0. Does not wait.
+  void clip_grad_value_(torch::optim::Optimizer& optimizer, double clip_value);
+  void clip_grad_value_(OptimizerAdapter& optimizer, double clip_value);
+
+  /// The norm of the true gradients as the optimizer will apply, or has applied them; 0-dim float32 on
+  /// the device of the scale. Reads and leaves no trace. Does not wait. Arguments and errors as for
+  /// clip_grad_norm_, but allowed after step too, and for float16 gradients.
+  at::Tensor grad_norm(torch::optim::Optimizer& optimizer, double norm_type = 2.0) const;
+  at::Tensor grad_norm(OptimizerAdapter& optimizer, double norm_type = 2.0) const;
+  at::Tensor grad_norm(const Optimizers& optimizers, double norm_type = 2.0) const;
+  at::Tensor grad_norm(const OptimizerAdapters& optimizers, double norm_type = 2.0) const;
+
+  /// Whether a step will be applied, or was, as far as gradients decide: a 0-dim bool tensor on the
+  /// device of the scale. What the last check of this iteration found (after a joint clip: of all that
+  /// took part), or else what a read finds now, which leaves no trace. Does not wait. Throws
+  /// AssertionError before the first scale(), c10::NotImplementedError for tensor subclasses.
+  at::Tensor is_finite(torch::optim::Optimizer& optimizer) const;
+  at::Tensor is_finite(OptimizerAdapter& optimizer) const;
+
+  /// Whether the optimizer's gradients are multiplied by the scale right now, divisor included. False
+  /// when disabled and before the first scale(). A clip coefficient that step has yet to apply is not
+  /// seen here.
+  ///
+  /// Waits only after a step that handed the scale to a Python optimizer: it has written true gradients
+  /// if it was applied, and nothing if it was skipped. After the step of a C++ AmpAware optimizer
+  /// the answer is what it was before.
+  bool grads_are_scaled(torch::optim::Optimizer& optimizer) const;
+  bool grads_are_scaled(OptimizerAdapter& optimizer) const;
+
+  /// The total weight (micro-batches, samples, tokens) of the gradients that are accumulated until the
+  /// next update: true gradients are smaller by it, on top of the scale. update() forgets it.
+  ///
+  /// A number that is not positive and finite is a c10::ValueError. A tensor (1 element of a real dtype)
+  /// is copied and not read: if its value is none of those, the steps are skipped. Throws c10::Error when
+  /// disabled, and once gradients of this iteration were unscaled or checked. Does not wait.
+  void set_grad_divisor(double divisor);
+  void set_grad_divisor(const at::Tensor& divisor);
 
   /// Runs the optimizer unless one of its gradients holds inf or NaN; unscales first if that was
   /// not done. Waits for the device once for an ordinary optimizer, never for an AmpAware one.
   ///
-  /// Throws AssertionError before the first scale() and when no parameter has a gradient (an
-  /// AmpAware optimizer then runs, and update() throws), c10::Error if called twice before update(),
-  /// and what unscale_ throws. If the optimizer throws, step may be called again.
+  /// Throws AssertionError before the first scale() and when no parameter has a gradient, c10::Error
+  /// if called twice before update(), and what unscale_ throws. If the optimizer throws, step may be
+  /// called again.
   StepResult step(torch::optim::Optimizer& optimizer);
   StepResult step(OptimizerAdapter& optimizer);
   /// With a closure only a disabled scaler can step; an enabled one throws, since a re-evaluated

@@ -50,6 +50,10 @@ class AMPSCALER_API OptimizerAdapter {
   /// coefficient can be part of it. The default is is_amp_aware().
   virtual bool folds_clip() const;
 
+  /// True if a step_amp that is not skipped leaves true gradients behind, as torch's fused optimizers do.
+  /// The default is false: gradients stay as they are.
+  virtual bool writes_true_gradients() const;
+
   /// As AmpAware::step_amp; `grad_scale` has user_grad_scale() in it.
   virtual at::Tensor step_amp(const std::optional<at::Tensor>& grad_scale,
                               const at::Tensor& found_inf);

@@ -36,7 +36,7 @@ std::int64_t padding_bytes(std::int64_t bytes) {
 // make the sum of their lane inf or NaN, ask for care.
 template <typename V>
 struct Float16Format {
-  static constexpr std::int16_t kInf = 0x7C00;
+  static constexpr std::int16_t kInfinity = 0x7C00;
   static constexpr std::int16_t kSmallestNormalHalf = 0x0400;  // 2^-14
   static V::FloatPair widen(V::Bits a) { return V::widen_float16(a); }
   static V::FloatPair widen_at(const char* from) { return V::load_float16(from); }
@@ -59,7 +59,7 @@ struct Float16Format {
 // lane of zeros is sound too; its two 16-bit lanes of the maximum tell.
 template <typename V>
 struct BFloat16Format {
-  static constexpr std::int16_t kInf = 0x7F80;
+  static constexpr std::int16_t kInfinity = 0x7F80;
   static constexpr std::int16_t kSmallestNormalHalf = 0x3880;  // 2^-14
   static V::FloatPair widen(V::Bits a) { return V::widen_bfloat16(a); }
   static V::FloatPair widen_at(const char* from) { return widen(V::load(from)); }
@@ -140,7 +140,7 @@ class Stats16 {
     Bits max = V::zero();
     Bits infs = V::zero();
     Bits nans = V::zero();
-    const Bits inf = V::splat16(Format::kInf);
+    const Bits inf = V::splat16(Format::kInfinity);
     for_each_vector<V>(from, bytes, [&](Bits value) {
       const Bits abs = V::abs16(value);
       const Bits finite = V::keep_below16(value, abs, inf);
@@ -179,7 +179,7 @@ class Stats32 {
  public:
   using Bits = V::Bits;
   static constexpr int kRound = 2;
-  static constexpr std::int32_t kInf = 0x7F80'0000;
+  static constexpr std::int32_t kInfinity = 0x7F80'0000;
 
   void begin_block() {
     block_max_ = V::zero();
@@ -237,7 +237,7 @@ class Stats32 {
     Bits max = V::zero();
     Bits infs = V::zero();
     Bits nans = V::zero();
-    const Bits inf = V::splat32(kInf);
+    const Bits inf = V::splat32(kInfinity);
     for_each_vector<V>(from, bytes, [&](Bits value) {
       const Bits abs = V::abs32(value);
       const Bits finite = V::keep_below32(abs, abs, inf);

@@ -40,9 +40,9 @@ struct Elements16 {
     return Format::narrow({function(x.first), function(x.second)});
   }
   static Bits count_overflows(Bits counter, Bits before, Bits after) {
-    const Bits inf = V::splat16(Format::kInf);
+    const Bits inf = V::splat16(Format::kInfinity);
     const Bits was_finite = V::keep_below16(V::abs16(after), V::abs16(before), inf);
-    return V::count_below16(counter, V::splat16(Format::kInf - 1), was_finite);
+    return V::count_below16(counter, V::splat16(Format::kInfinity - 1), was_finite);
   }
   static std::int64_t sum(Bits counter) { return V::sum16(counter); }
 };
@@ -64,9 +64,9 @@ struct Float32 {
     return V::bits(function(V::floats(a)));
   }
   static Bits count_overflows(Bits counter, Bits before, Bits after) {
-    const Bits inf = V::splat32(Stats::kInf);
+    const Bits inf = V::splat32(Stats::kInfinity);
     const Bits was_finite = V::keep_below32(V::abs32(after), V::abs32(before), inf);
-    return V::count_below32(counter, V::splat32(Stats::kInf - 1), was_finite);
+    return V::count_below32(counter, V::splat32(Stats::kInfinity - 1), was_finite);
   }
   static std::int64_t sum(Bits counter) { return V::sum32(counter); }
 };

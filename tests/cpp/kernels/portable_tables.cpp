@@ -3,10 +3,14 @@
 
 #include "kernels/portable_tables.h"
 
+#include "core/units.h"
 #include "kernels/cpu/kernels_impl.h"
 #include "kernels/cpu/vector_portable.h"
 
 namespace ampscaler::cpu {
+
+// The AVX units cannot include core/units.h, which has inline functions.
+static_assert(kUnitBytes == core::kUnitBytes);
 
 const KernelTable kPortable8Kernels = make_table<Portable<8, true>>("portable8");
 const KernelTable kPortable16Kernels = make_table<Portable<16, true>>("portable16");

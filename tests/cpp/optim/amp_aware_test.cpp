@@ -7,24 +7,11 @@
 #include <ampscaler/ampscaler.h>
 
 #include "cpp/error_text.h"
+#include "cpp/scaler/optimizers.h"
 #include "cpp/scaler/training.h"
 
 namespace ampscaler {
 namespace {
-
-// An optimizer that skips on the device, as fused ones do.
-class DeviceSkipping : public torch::optim::SGD, public AmpAware {
- public:
-  using SGD::SGD;
-  at::Tensor step_amp(const std::optional<at::Tensor>& grad_scale,
-                      const at::Tensor& found_inf) override {
-    const at::NoGradGuard no_grad;
-    at::Tensor parameter = param_groups()[0].params()[0];
-    const at::Tensor gradient = grad_scale ? parameter.grad() / *grad_scale : parameter.grad();
-    parameter.sub_(at::where(found_inf == 1, at::zeros_like(gradient), gradient));
-    return {};
-  }
-};
 
 TEST(AmpAware, StepsWithoutWaitingAndReportsOnDemand) {
   AmpScaler scaler = make_scaler(4.0);
@@ -63,6 +50,48 @@ TEST(AmpAware, IsNotSteppedWithGradientsThatCameAfterUnscale) {
   EXPECT_EQ(error_text<AssertionError>([&] { scaler.step(optimizer); }),
             "No inf checks were recorded for this optimizer.");
   EXPECT_EQ(first(parameter), 1.0F);
+}
+
+TEST(AmpAware, IsNotSteppedWithoutGradients) {
+  AmpScaler scaler = make_scaler(4.0);
+  const at::Tensor parameter = at::ones({2}).requires_grad_();
+  DeviceSkipping optimizer({parameter}, torch::optim::SGDOptions(1.0));
+  EXPECT_EQ(error_text<AssertionError>([&] { scaler.step(optimizer); }),
+            "No inf checks were recorded for this optimizer.");
+  parameter.mutable_grad() = at::full({2}, 8.0F);
+  EXPECT_TRUE(scaler.step(optimizer).applied());
+}
+
+TEST(AmpAware, GradientsAreOnlyRead) {
+  AmpScaler scaler = make_scaler(4.0);
+  const at::Tensor parameter = make_parameter(8.0F);
+  DeviceSkipping optimizer({parameter}, torch::optim::SGDOptions(1.0));
+  const auto version = parameter.grad()._version();
+  scaler.step(optimizer);
+  EXPECT_EQ(parameter.grad()._version(), version);
+  EXPECT_EQ(first(parameter.grad()), 8.0F);
+}
+
+TEST(AmpAware, AUsersFactorIsPartOfTheScaleItGets) {
+  AmpScaler scaler = make_scaler(4.0);
+  const at::Tensor parameter = make_parameter(16.0F);
+  DeviceSkipping optimizer({parameter}, torch::optim::SGDOptions(1.0));
+  UnsureAdapter adapter(optimizer);
+  adapter.user = at::full({}, 2.0);
+  scaler.step(adapter);
+  EXPECT_EQ(first(parameter), -1.0F);  // 1 - 16 / (4 * 2)
+}
+
+TEST(AmpAware, AFactorThatIsOfNoUseIsASkipAndBacksOff) {
+  AmpScaler scaler = make_scaler(4.0);
+  const at::Tensor parameter = make_parameter(16.0F);
+  DeviceSkipping optimizer({parameter}, torch::optim::SGDOptions(1.0));
+  UnsureAdapter adapter(optimizer);
+  adapter.user = at::zeros({});
+  EXPECT_FALSE(scaler.step(adapter).applied());
+  scaler.update();
+  EXPECT_EQ(first(parameter), 1.0F);
+  EXPECT_EQ(scaler.get_scale(), 2.0);
 }
 
 // An optimizer that uses the flag it was handed as scratch memory.

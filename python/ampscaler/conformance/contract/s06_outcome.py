@@ -23,7 +23,7 @@ from ampscaler.conformance.tools_texts import (
 
 @behaviour(
     "S6.7",
-    "An ordinary step() reads each flag once, adds them up and runs the optimizer, with all further arguments and in "
+    "An ordinary step() reads each flag, at most once, adds them up and runs the optimizer, with all further arguments and in "
     "the caller's grad mode, only if the sum is zero: 0.5, 2, -1 and NaN skip; a skip returns None, calls no hooks and "
     "leaves the optimizer as it is",
 )
@@ -129,7 +129,7 @@ def _the_sum_decides(case: Case) -> None:
             got = scaler._maybe_opt_step(optimizer, state, 1, two=2)
         case.same(got, result if steps else None, f"result at the flags {record}")
         case.equal(optimizer.calls, [((1,), {"two": 2})] * steps, f"steps at the flags {record}")
-        case.equal(reads.count, len(record), f"host reads at the flags {record}")
+        case.true(reads.count <= len(record), f"{reads.count} host reads at the flags {record}: at most one for each")
         case.equal(list(state), ["found_inf_per_device"], "keys of the state")
 
 

@@ -1,0 +1,57 @@
+// Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
+// The parallel region of the CPU passes. at::parallel_for is header code that runs serially, without a
+// word, unless this file is compiled with OpenMP.
+
+#include "kernels/cpu/unit_loop.h"
+
+#include <algorithm>
+
+#include <ATen/Parallel.h>
+#include <xmmintrin.h>
+
+#if !defined(_OPENMP) && !defined(__clang_analyzer__)
+#error "unit_loop.cpp must be compiled with -fopenmp: torch's parallel_for is serial without"
+#endif
+
+namespace ampscaler::cpu {
+namespace {
+
+// Below it one thread is faster: entering a region costs some microseconds when the other threads sleep.
+constexpr std::int64_t kSerialBytes = 512 * 1024;
+
+// The calling thread's rounding and flush modes, on a thread of the pool for as long as it works for us.
+class ControlWordGuard {
+ public:
+  explicit ControlWordGuard(unsigned word) : previous_(_mm_getcsr()) { _mm_setcsr(word); }
+  ~ControlWordGuard() { _mm_setcsr(previous_); }
+  ControlWordGuard(const ControlWordGuard&) = delete;
+  ControlWordGuard& operator=(const ControlWordGuard&) = delete;
+
+ private:
+  unsigned previous_;
+};
+
+}  // namespace
+
+std::int64_t range_count(const core::UnitPlan& plan) {
+  if (plan.bytes() < kSerialBytes || at::in_parallel_region()) {
+    return 1;
+  }
+  return std::min<std::int64_t>(at::get_num_threads(), plan.unit_total());
+}
+
+void run_ranges(std::int64_t ranges, c10::function_ref<void(std::int64_t range)> body) {
+  if (ranges == 1) {
+    body(0);
+    return;
+  }
+  const unsigned callers_word = _mm_getcsr();
+  at::parallel_for(0, ranges, /*grain_size=*/1, [&](std::int64_t begin, std::int64_t end) {
+    const ControlWordGuard guard(callers_word);
+    for (std::int64_t range = begin; range < end; ++range) {
+      body(range);
+    }
+  });
+}
+
+}  // namespace ampscaler::cpu

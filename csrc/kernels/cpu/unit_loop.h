@@ -1,0 +1,47 @@
+// Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
+#pragma once
+// The one parallel region of a pass: the units of all tensors together, as contiguous ranges of about
+// equal cost, one for each of torch's threads. A range may begin inside a tensor.
+
+#include <cstdint>
+#include <vector>
+
+#include <c10/util/FunctionRef.h>
+
+#include "core/units.h"
+
+namespace ampscaler::cpu {
+
+/// As many ranges as torch has threads; 1 for a small list, where a region costs more than it saves, and
+/// inside a parallel region.
+std::int64_t range_count(const core::UnitPlan& plan);
+
+/// Calls `body` with every range id below `ranges`, each once, on any thread and in any order; with 1 on
+/// the calling thread. All threads compute with the caller's rounding and flushing of denormals.
+void run_ranges(std::int64_t ranges, c10::function_ref<void(std::int64_t range)> body);
+
+/// Calls `visit(range, unit, entry)` for every unit; `entry` is the index of its tensor in the plan. Units
+/// of one range come in order.
+template <typename Visit>
+void for_each_unit(const core::UnitPlan& plan, std::int64_t ranges, const Visit& visit) {
+  if (plan.unit_total() == 0) {
+    return;
+  }
+  const std::vector<std::uint32_t> bounds = plan.split(ranges);
+  const core::PlanEntry* entries = plan.entries().data();
+  const auto entry_count = static_cast<std::int64_t>(plan.entries().size());
+  run_ranges(ranges, [&](std::int64_t range) {
+    const std::uint32_t begin = bounds[static_cast<std::size_t>(range)];
+    const std::uint32_t end = bounds[static_cast<std::size_t>(range) + 1];
+    std::int64_t entry = begin == end ? 0 : core::find_entry(entries, entry_count, begin);
+    for (std::uint32_t unit = begin; unit < end; ++unit) {
+      entry += static_cast<std::int64_t>(entries[entry].unit_end == unit);
+      visit(range, core::unit_of(entries, entry, unit), entry);
+    }
+  });
+}
+
+/// The memory of a unit, for a table of loops.
+inline void* memory_of(const core::Unit& unit) { return reinterpret_cast<void*>(unit.address); }
+
+}  // namespace ampscaler::cpu
