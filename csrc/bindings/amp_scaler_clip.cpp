@@ -86,7 +86,7 @@ void set_grad_divisor(AmpScaler& self, const Number& divisor) {
 
 void bind_queries(ScalerClass& scaler) {
   scaler
-      .def("grad_norm", with_python_warnings(&grad_norm), py::arg("optimizers"),
+      .def("grad_norm", with_python_warnings(&grad_norm), py::arg("optimizer"),
            py::arg("norm_type") = 2.0,
            "The norm of the true gradients, as the optimizer will apply or has applied them. "
            "Leaves no trace. Does not wait.")
@@ -102,7 +102,7 @@ void bind_queries(ScalerClass& scaler) {
 
 void bind_amp_scaler_clip(ScalerClass& scaler) {
   scaler
-      .def("clip_grad_norm_", with_python_warnings(&clip_grad_norm_), py::arg("optimizers"),
+      .def("clip_grad_norm_", with_python_warnings(&clip_grad_norm_), py::arg("optimizer"),
            py::arg("max_norm"), py::arg("norm_type") = 2.0, py::arg("eps") = 0.0,
            "Clips the true gradients of an optimizer, or of a list of them together, and returns "
            "their norm before that. Does not wait.\n\n"

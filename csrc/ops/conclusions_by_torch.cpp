@@ -27,11 +27,17 @@ at::Tensor rounded(const at::Tensor& real) { return real.to(at::kFloat); }
 
 // core::is_usable for a factor.
 at::Tensor is_usable(const at::Tensor& factor) {
-  return factor.isfinite().logical_and(factor != 0);
+  return factor.isfinite().logical_and(factor.abs() >= core::kSmallestFactor);
 }
 
 at::Tensor is_valid_divisor(const at::Tensor& divisor) {
   return divisor.isfinite().logical_and(divisor > 0);
+}
+
+// core::total_scale.
+at::Tensor total_scale(const ScalingTensors& scaling) {
+  return scaling.scale * at::where(is_valid_divisor(scaling.divisor), scaling.divisor,
+                                   at::ones_like(scaling.divisor));
 }
 
 // core::is_usable for a scaling.
@@ -55,7 +61,7 @@ at::Tensor clip_coefficient(const at::Tensor& norm, const ClipTensors& rule) {
 }
 
 at::Tensor effective_grad_scale(const ScalingTensors& scaling, const at::Tensor& coefficient) {
-  return rounded(scaling.user_scale * scaling.scale * scaling.divisor / coefficient);
+  return rounded(scaling.user_scale * total_scale(scaling) / coefficient);
 }
 
 at::Tensor usable_or_one(const at::Tensor& factor) {
@@ -72,8 +78,19 @@ struct Conclusion {
   at::Tensor found_inf;
 };
 
-Conclusion conclude(const at::Tensor& norm, const at::Tensor& empty, const at::Tensor& nonfinite,
-                    const ScalingTensors& scaling, const ClipTensors& rule) {
+// Whether no float up to `max_abs` becomes infinite by the factors; what only a double holds is not judged.
+at::Tensor keeps_finite(const at::Tensor& max_abs, const at::Tensor& factor,
+                        const at::Tensor& grad_scale) {
+  const at::Tensor largest = rounded(max_abs);
+  const at::Tensor kept =
+      (largest * factor).isfinite().logical_and((largest / grad_scale).isfinite());
+  return largest.isfinite().logical_not().logical_or(kept);
+}
+
+// `max_abs` is that of the finite stored values.
+Conclusion conclude(const at::Tensor& norm, const at::Tensor& max_abs, const at::Tensor& empty,
+                    const at::Tensor& nonfinite, const ScalingTensors& scaling,
+                    const ClipTensors& rule) {
   const at::Tensor clipped = clip_coefficient(norm, rule);
   const at::Tensor one = at::ones_like(clipped);
   const at::Tensor inverse = inverse_scale(scaling);
@@ -82,12 +99,12 @@ Conclusion conclude(const at::Tensor& norm, const at::Tensor& empty, const at::T
   const at::Tensor usable = is_usable(scaling)
                                 .logical_and(is_usable(rounded(clipped)))
                                 .logical_and(is_usable(factor))
-                                .logical_and(is_usable(grad_scale));
-  const at::Tensor found_inf =
-      empty.logical_not().logical_and(nonfinite.logical_or(usable.logical_not()));
-  return {at::where(found_inf, one, clipped), at::where(found_inf, usable_or_one(inverse), factor),
-          at::where(found_inf, usable_or_one(effective_grad_scale(scaling, one)), grad_scale),
-          found_inf};
+                                .logical_and(is_usable(grad_scale))
+                                .logical_and(keeps_finite(max_abs, factor, grad_scale));
+  const at::Tensor idle = nonfinite.logical_or(usable.logical_not());
+  return {at::where(idle, one, clipped), at::where(idle, usable_or_one(inverse), factor),
+          at::where(idle, usable_or_one(effective_grad_scale(scaling, one)), grad_scale),
+          empty.logical_not().logical_and(idle)};
 }
 
 at::Tensor pack_factors(const at::Tensor& found_inf, const at::Tensor& norm,
@@ -133,13 +150,11 @@ ClipTensors make_clip_rule(std::optional<double> max_norm, const OptionalTensor&
 }
 
 at::Tensor inverse_scale(const ScalingTensors& scaling) {
-  const at::Tensor divisor =
-      at::where(is_valid_divisor(scaling.divisor), scaling.divisor, at::ones_like(scaling.divisor));
-  return rounded((scaling.scale * divisor).reciprocal());
+  return rounded(total_scale(scaling).reciprocal());
 }
 
 at::Tensor norm_factor(const ScalingTensors& scaling) {
-  return (scaling.scale.abs() * scaling.divisor * scaling.user_scale.abs()).reciprocal();
+  return (total_scale(scaling).abs() * scaling.user_scale.abs()).reciprocal();
 }
 
 StatsAndFactors finish_by_torch(const at::Tensor& words, double norm_type,
@@ -159,10 +174,11 @@ StatsAndFactors finish_by_torch(const at::Tensor& words, double norm_type,
   const at::Tensor mantissa = norm_type == 0.0 ? stored.mantissa : stored.mantissa * factor;
   const at::Tensor norm = of_true_gradients(to_real({mantissa, stored.exponent}, real));
   const at::Tensor nonfinite = (infs + nans + overflows) > 0;
-  const Conclusion conclusion = conclude(norm, empty, nonfinite, scaling, rule);
+  const at::Tensor max_abs = largest_magnitude(words, real);
+  const Conclusion conclusion = conclude(norm, max_abs, empty, nonfinite, scaling, rule);
   const at::Tensor stats = at::stack({
       norm,
-      of_true_gradients(largest_magnitude(words, real) * factor),
+      of_true_gradients(max_abs * factor),
       word(offsetof(core::GradSums, zeros)).to(real),
       word(offsetof(core::GradSums, underflows)).to(real),
       elements.to(real),

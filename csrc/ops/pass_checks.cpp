@@ -109,6 +109,10 @@ bool is_lazy(const at::Tensor& grad) { return grad.is_neg() || grad.is_conj(); }
 
 // The values of a sparse gradient are what is written; those of one that is not coalesced are replaced.
 void check_no_internal_overlap(const at::Tensor& grad) {
+  const bool symbolic = grad.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
+  if (!symbolic && grad.layout() == at::kStrided && grad.is_non_overlapping_and_dense()) {
+    return;  // most gradients, without the set-up of the call below
+  }
   if (grad.layout() != at::kSparse) {
     at::assert_no_internal_overlap(grad);
   } else if (!grad.is_meta() && grad.is_coalesced()) {

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "ops/pass_checks.h"
+
 namespace ampscaler::ops {
 namespace {
 
@@ -17,6 +19,7 @@ at::Tensor value_to_write(const at::Tensor& grad) {
   if (!grad.is_coalesced()) {
     grad.copy_(grad.coalesce());
   }
+  bump_version(grad);
   return grad._values();
 }
 

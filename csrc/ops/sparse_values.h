@@ -16,7 +16,8 @@ std::vector<at::Tensor> values_to_read(at::TensorList grads);
 
 /// The same to be written: a sparse gradient that is not coalesced becomes so, in place. Otherwise
 /// clamping and statistics would be of summands, and what backward leaves behind for an embedding may be
-/// one value that stands for all.
+/// one value that stands for all. Bumps the versions of sparse gradients; those of dense ones are for who
+/// writes them.
 std::vector<at::Tensor> values_to_write(at::TensorList grads);
 
 }  // namespace ampscaler::ops

@@ -129,12 +129,12 @@ StatsAndFactors unscale_with_stats_by_torch(at::TensorList grads, const at::Tens
              max_norm_tensor, eps, accumulate, /*in_place=*/true);
   check_disjoint("unscale_with_stats_", grads);
   const BelowAutograd guard;
-  bump_versions(grads);
   if (has_sparse(grads)) {
     return to_tuple(unscale_with_stats_(
         values_to_write(grads), scale,
         options_of(divisor, user_scale, norm_type, max_norm, max_norm_tensor, eps, accumulate)));
   }
+  bump_versions(grads);
   const ScalingTensors scaling =
       make_scaling(scale, divisor, user_scale, real_type(scale.device()));
   const ClipTensors rule = make_clip_rule(max_norm, max_norm_tensor, eps, scaling.scale.options());
@@ -148,10 +148,10 @@ StatsAndFactors unscale_clamp_by_torch(at::TensorList grads, const at::Tensor& s
   check_unscale_clamp(grads, scale, clip_value, divisor, user_scale);
   check_disjoint("unscale_clamp_", grads);
   const BelowAutograd guard;
-  bump_versions(grads);
   if (has_sparse(grads)) {
     return to_tuple(unscale_clamp_(values_to_write(grads), scale, clip_value, divisor, user_scale));
   }
+  bump_versions(grads);
   constexpr double kNormType = 2.0;
   const ScalingTensors scaling =
       make_scaling(scale, divisor, user_scale, real_type(scale.device()));
@@ -164,11 +164,11 @@ void scale_grads_by_torch(at::TensorList grads, const at::Tensor& factor,
   check_scale_grads(grads, factor, found_inf);
   check_disjoint("scale_grads_", grads);
   const BelowAutograd guard;
-  bump_versions(grads);
   if (has_sparse(grads)) {
     scale_grads_(values_to_write(grads), factor, found_inf);
     return;
   }
+  bump_versions(grads);
   const at::Tensor skip = (factor == 1).logical_or(found_inf != 0).reshape({});
   for (const at::Tensor& grad : grads) {
     const at::Tensor values = as_real(grad);

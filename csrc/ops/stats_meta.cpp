@@ -64,7 +64,9 @@ void scale_grads_meta(at::TensorList grads, const at::Tensor& factor, const at::
 
 at::Tensor find_nonfinite_meta(at::TensorList grads) {
   check_find_nonfinite(grads);
-  return empty_on(grads.front(), {static_cast<std::int64_t>(grads.size()), 3}, at::kLong);
+  const std::int64_t rows = static_cast<std::int64_t>(grads.size());
+  const at::Device device = grads.empty() ? at::Device(at::kMeta) : grads.front().device();
+  return at::empty({rows, 3}, at::TensorOptions(device).dtype(at::kLong));
 }
 
 at::Tensor grad_norms_meta(at::TensorList grads, const at::Tensor& scale, double norm_type) {

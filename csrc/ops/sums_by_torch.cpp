@@ -62,7 +62,7 @@ void add_exactly(const at::Tensor& limbs, const at::Tensor& value, const at::Ten
   const std::int64_t hidden = std::int64_t{1} << static_cast<unsigned>(format.fraction_bits);
   const at::Tensor fraction = bits.bitwise_and(hidden - 1);
   const at::Tensor significand = at::where(exponent == 0, fraction, fraction + hidden);
-  // Below 0 only for a value of 0, which has no place of its own.
+  // Only that of a 0 can be below the first limb.
   const at::Tensor position =
       (exponent.clamp_min(1) - (format.bias + format.fraction_bits - core::kLimbBias) + shift)
           .clamp_min(0);

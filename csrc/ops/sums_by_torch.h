@@ -40,13 +40,14 @@ struct ScaledReals {
 };
 
 /// core::stored_norm for words of any shape [..., words].
-ScaledReals stored_norms(const at::Tensor& words, double norm_type, at::ScalarType real);
+AMPSCALER_API ScaledReals stored_norms(const at::Tensor& words, double norm_type,
+                                       at::ScalarType real);
 
 /// The number itself: inf or 0 if it is beyond.
-at::Tensor to_real(const ScaledReals& number, at::ScalarType real);
+AMPSCALER_API at::Tensor to_real(const ScaledReals& number, at::ScalarType real);
 
 /// core::GradSums::max_abs_bits as a number.
-at::Tensor largest_magnitude(const at::Tensor& words, at::ScalarType real);
+AMPSCALER_API at::Tensor largest_magnitude(const at::Tensor& words, at::ScalarType real);
 
 /// `finite`, unless an element was not: then NaN or inf.
 at::Tensor unless_nonfinite(const at::Tensor& words, const at::Tensor& finite);

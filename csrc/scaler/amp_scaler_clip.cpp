@@ -47,6 +47,10 @@ std::optional<at::Tensor> with_coefficient(const std::optional<at::Tensor>& divi
   return divisor ? ops::on_device(*divisor, inverse.device()).reshape({}) * inverse : inverse;
 }
 
+bool has_half(const PassTarget& target) {
+  return !half_gradients(target.gradients).lists().empty();
+}
+
 bool is_real_scalar(const at::Tensor& tensor) {
   return tensor.defined() && tensor.layout() == at::kStrided && tensor.numel() == 1 &&
          (at::isFloatingType(tensor.scalar_type()) ||
@@ -61,8 +65,7 @@ void AmpScaler::Impl::check_may_clip(const char* method, const JointPass::Member
   const Fp16Grads half = options.fp16_grads();
   const bool may_be_half = !target.scaled || half == Fp16Grads::kInPlace ||
                            (half == Fp16Grads::kInOptimizer && by_optimizer);
-  TORCH_CHECK_VALUE(may_be_half || !has_half_gradient(target.gradients),
-                    "Attempting to unscale FP16 gradients.");
+  TORCH_CHECK_VALUE(may_be_half || !has_half(target), "Attempting to unscale FP16 gradients.");
 }
 
 GradientWrite AmpScaler::Impl::write_of(const JointPass::Member& member,
@@ -76,8 +79,16 @@ GradientWrite AmpScaler::Impl::write_of(const JointPass::Member& member,
   // Where nothing is won by writing in the first pass, or a second rounding would cost too much.
   const bool scale_is_one =
       options.policy().min_scale() == 1.0 && options.policy().max_scale() == 1.0;
-  return scale_is_one || has_half_gradient(target.gradients) ? GradientWrite::kUnscaleAndClip
-                                                             : GradientWrite::kUnscale;
+  return scale_is_one || has_half(target) ? GradientWrite::kUnscaleAndClip
+                                          : GradientWrite::kUnscale;
+}
+
+// A scale below 1 can take float16 gradients to infinity, and what a second pass writes no one has seen.
+std::vector<DeviceFoundInf> AmpScaler::Impl::check_halves(const PassTarget& target) const {
+  PassTarget halves;
+  halves.gradients = half_gradients(target.gradients);
+  halves.scaled = false;
+  return run_alone(kClipNorm, halves);
 }
 
 void AmpScaler::Impl::record_clip(JointPass& pass, const PassResult& result, bool limited) {
@@ -88,9 +99,12 @@ void AmpScaler::Impl::record_clip(JointPass& pass, const PassResult& result, boo
     }
     OptimizerEntry& entry = pass.members[i].entry;
     entry.record(result.found_inf_per_device[i]);
-    if (pass.members.size() >
-        1) {  // its gradients are not clipped if those of another are not finite
+    // Its gradients are not clipped if those of another member are not finite.
+    if (pass.members.size() > 1) {
       entry.record({{scale.device(), result.found_inf.clone()}});
+    }
+    if (target.write == GradientWrite::kUnscaleAndClip && has_half(target)) {
+      entry.record(check_halves(target));
     }
     if (target.write == GradientWrite::kUnscale || target.write == GradientWrite::kUnscaleAndClip) {
       entry.stage = core::Stage::kUnscaled;

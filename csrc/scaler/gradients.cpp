@@ -136,12 +136,16 @@ GradientLists collect_gradients(const char* operation, const std::vector<at::Ten
   return lists;
 }
 
-bool has_half_gradient(const GradientLists& gradients) {
-  return std::ranges::any_of(gradients.lists(), [](const auto& list) {
-    return std::ranges::any_of(list.gradients, [](const at::Tensor& gradient) {
-      return gradient.scalar_type() == at::kHalf;
-    });
-  });
+GradientLists half_gradients(const GradientLists& gradients) {
+  GradientLists halves;
+  for (const GradientLists::DeviceList& list : gradients.lists()) {
+    for (const at::Tensor& gradient : list.gradients) {
+      if (gradient.scalar_type() == at::kHalf) {
+        halves.add(gradient);
+      }
+    }
+  }
+  return halves;
 }
 
 KeepVersions::KeepVersions(const GradientLists& gradients) : gradients_(gradients) {

@@ -35,7 +35,8 @@ std::optional<GradientLists> plain_gradients(const std::vector<at::Tensor>& para
 /// those that only torch's operators can handle, like tensor subclasses.
 GradientLists collect_gradients(const char* operation, const std::vector<at::Tensor>& parameters);
 
-bool has_half_gradient(const GradientLists& gradients);
+/// The float16 ones.
+GradientLists half_gradients(const GradientLists& gradients);
 
 /// Puts the version counters of gradients back when it goes: unscale_ does not count as a change, as in
 /// torch, or a gradient that has a graph of its own could not be differentiated afterwards.

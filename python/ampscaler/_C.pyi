@@ -14,9 +14,11 @@ __all__: list[str] = [
     "StepOutcome",
     "StepResult",
     "advance_scale_",
+    "factor_names",
     "has_unscale_kernel",
     "host_read_count",
     "plan_mixed_precision_update",
+    "stats_names",
     "unscale_param_groups",
 ]
 
@@ -165,6 +167,11 @@ def advance_scale_(
     torch.ops.ampscaler.advance_scale_ with the numbers by name and a list of flags, of which one suffices. Does not wait.
     """
 
+def factor_names() -> list[str]:
+    """
+    Names of the slots of the float32 vector `factors`, in their order.
+    """
+
 def has_unscale_kernel(device_type: str) -> bool:
     """
     True if this build has kernels of its own for that device type, such as "cuda".
@@ -183,6 +190,11 @@ def plan_mixed_precision_update(
 ) -> dict[str, typing.Any]:
     """
     See ampscaler.functional.plan_mixed_precision_update. Waits for the device.
+    """
+
+def stats_names() -> list[str]:
+    """
+    Names of the slots of the float64 vector `stats`, in their order.
     """
 
 def unscale_param_groups(

@@ -17,7 +17,7 @@ from torch.amp.grad_scaler import OptState
 from ampscaler import _C, _optimizers
 from ampscaler._C import GradientWrite
 from ampscaler._opt_in import OptIn
-from ampscaler._optimizers import CLIP_COEFFICIENT, STEPPED_SCALED, State
+from ampscaler._optimizers import CLIP_COEFFICIENT, State
 
 Optimizers = torch.optim.Optimizer | Iterable[torch.optim.Optimizer]
 
@@ -139,7 +139,7 @@ class GradientMethods(torch.amp.GradScaler):
             return False
         if state is None or _optimizers.stage(state) is not OptState.STEPPED:
             return _optimizers.stage(state) is OptState.READY
-        return bool(state.get(STEPPED_SCALED, False)) and _C.is_found_inf(
+        return _optimizers.stepped_scaled(one) and _C.is_found_inf(
             _C.combine_found_inf(list(state["found_inf_per_device"].values()), self._scale.device)
         )
 

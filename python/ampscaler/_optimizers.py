@@ -7,6 +7,7 @@ does not look at.
 from __future__ import annotations
 
 import inspect
+import weakref
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,10 +20,25 @@ State = dict[str, Any]
 
 # 0-dim float64: what a clip has left to the optimizer's step to multiply by.
 CLIP_COEFFICIENT = "ampscaler_clip_coefficient"
-# Whether gradients were still scaled when an amp-aware optimizer stepped.
-STEPPED_SCALED = "ampscaler_stepped_scaled"
 # Weak reference to the optimizer whose entry it is.
 OWNER = "ampscaler_owner"
+
+# Optimizers whose gradients were still scaled when they last stepped. Not in torch's entries: those of a scaler that
+# has not opted in to anything are torch's.
+_stepped_scaled: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def remember_step(optimizer: Any, *, scaled: bool) -> None:
+    """Keeps for stepped_scaled() whether an amp-aware optimizer stepped on scaled gradients."""
+    try:
+        (_stepped_scaled.add if scaled else _stepped_scaled.discard)(optimizer)
+    except TypeError:  # it cannot be referred to weakly, or hashed
+        pass
+
+
+def stepped_scaled(optimizer: Any) -> bool:
+    """Whether the last step of an amp-aware optimizer found its gradients scaled."""
+    return is_amp_aware(optimizer) and optimizer in _stepped_scaled
 
 
 def is_amp_aware(optimizer: Any) -> bool:

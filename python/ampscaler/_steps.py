@@ -16,7 +16,7 @@ from torch.amp.grad_scaler import OptState
 from ampscaler import _C, _optimizers
 from ampscaler._C import GradientWrite
 from ampscaler._gradient_methods import GradientMethods
-from ampscaler._optimizers import CLIP_COEFFICIENT, OWNER, STEPPED_SCALED, State
+from ampscaler._optimizers import CLIP_COEFFICIENT, OWNER, State
 
 # torch's words.
 PASSES_ITSELF = (
@@ -199,7 +199,7 @@ class Steps(GradientMethods):
             value = self._step_with_grad_scaler(optimizer, args, kwargs)
         else:
             value = self._step_amp_aware(optimizer, args, kwargs)
-        state[STEPPED_SCALED] = scaled
+        _optimizers.remember_step(optimizer, scaled=scaled)
         if scaled and _C.applies_clip_coefficient(optimizer):
             (found_inf,) = state["found_inf_per_device"].values()
             self._unscaled().add(optimizer.param_groups, found_inf)

@@ -19,7 +19,7 @@ from torch.amp.grad_scaler import OptState, _refresh_per_optimizer_state
 from ampscaler import _C, _optimizers, functional
 from ampscaler._C import ScalePolicy
 from ampscaler._opt_in import Fp16Grads, OptIn
-from ampscaler._optimizers import CLIP_COEFFICIENT, STEPPED_SCALED
+from ampscaler._optimizers import CLIP_COEFFICIENT
 from ampscaler._steps import PASSES_ITSELF, Steps
 
 
@@ -165,9 +165,7 @@ class GradScaler(Steps):
             value = self._step_amp_aware(optimizer, args, kwargs)
         else:
             value = super().step(optimizer, *args, **kwargs)
-        stepped = self._peek(optimizer)
-        if stepped is not None:  # an optimizer's step may itself call update()
-            stepped[STEPPED_SCALED] = scaled
+        _optimizers.remember_step(optimizer, scaled=scaled)
         return value
 
     @_disable_dynamo

@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 
-from ampscaler import AmpScaler
 from amp_scaler_clip_cases import (
     FUSED,
     INF,
@@ -20,6 +19,7 @@ from amp_scaler_clip_cases import (
     ready,
     six_eight,
 )
+from ampscaler import AmpScaler
 
 ORDERS = {
     "clip": ("clip",),

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from ampscaler import AmpScaler
 from amp_scaler_clip_cases import INF, OwnStep, parameter_with, ready, six_eight
+from ampscaler import AmpScaler
 
 SGD = torch.optim.SGD
 

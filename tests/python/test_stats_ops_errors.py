@@ -1,6 +1,5 @@
 """What the one-pass operators refuse: type and text of each error, and that a refused call changes nothing."""
 
-import copy
 import math
 
 import pytest
@@ -105,7 +104,7 @@ GRADIENTS = [
 @pytest.mark.parametrize(("grads", "error", "text"), GRADIENTS, ids=lambda value: str(value)[:12])
 @pytest.mark.parametrize("name", OVER_GRADIENTS)
 def test_gradients(name, grads, error, text):
-    positional, keywords = arguments(name, copy.deepcopy(grads))
+    positional, keywords = arguments(name, grads)
     with pytest.raises(error) as caught:
         getattr(ops, name)(*positional, **keywords)
     assert str(caught.value).startswith(f"ampscaler::{name}: {text}")
@@ -150,7 +149,7 @@ def test_interleaved_views_share_no_memory(views):
 def test_overlap_is_found_for_any_strides(seed):
     """Random views of one buffer: whenever two have an element in common, the call is refused."""
     generator = torch.Generator().manual_seed(seed)
-    buffer = torch.zeros(400)
+    buffer = torch.zeros(600)
 
     def view():
         sizes, strides = (torch.randint(1, 5, (3,), generator=generator).tolist() for _ in range(2))
@@ -170,7 +169,7 @@ def test_overlap_is_found_for_any_strides(seed):
 
 
 def indices(view):
-    positions = torch.arange(400).as_strided(view.shape, view.stride(), view.storage_offset())
+    positions = torch.arange(600).as_strided(view.shape, view.stride(), view.storage_offset())
     return positions.flatten().tolist()
 
 

@@ -29,7 +29,8 @@ void for_each_vector(const char* from, std::int64_t bytes, Function function) {
 // Zero lanes behind the last element are not elements.
 template <typename V>
 std::int64_t padding_bytes(std::int64_t bytes) {
-  return -bytes & (V::kBytes - 1);
+  const std::int64_t rest = bytes % V::kBytes;
+  return rest == 0 ? 0 : V::kBytes - rest;
 }
 
 // float16: neither the squares nor 16 of them leave the range of float, so only inf and NaN, which
@@ -44,13 +45,13 @@ struct Float16Format {
   static bool is_sound(V::Floats sum, V::Bits) {
     return V::all_within(sum, 0.0F, FLT_MAX, V::splat32(1));
   }
-  static double decode(std::int64_t bits) {
-    const auto exponent = static_cast<std::uint64_t>(bits >> 10);
-    const auto fraction = static_cast<double>(bits & 0x3FF);
+  static double decode(std::uint32_t bits) {
+    const std::uint64_t exponent = bits >> 10U;
+    const double fraction = bits & 0x3FFU;
     if (exponent == 0) {
       return fraction * 0x1p-24;
     }
-    return (0x1p10 + fraction) * __builtin_bit_cast(double, (1023 + exponent - 25) << 52);
+    return (0x1p10 + fraction) * __builtin_bit_cast(double, (1023 + exponent - 25) << 52U);
   }
 };
 
@@ -67,8 +68,8 @@ struct BFloat16Format {
   static bool is_sound(V::Floats sum, V::Bits max) {
     return V::all_within(sum, 0x1p-90F, FLT_MAX, max);
   }
-  static double decode(std::int64_t bits) {
-    return static_cast<double>(__builtin_bit_cast(float, static_cast<std::uint32_t>(bits) << 16));
+  static double decode(std::uint32_t bits) {
+    return static_cast<double>(__builtin_bit_cast(float, bits << 16U));
   }
 };
 
@@ -116,7 +117,7 @@ class Stats16 {
 
   void end_unit(std::int64_t bytes, UnitStats& stats) const {
     const std::int64_t zeros = V::sum16(zeros_);
-    const double max = Format::decode(V::highest16(max_));
+    const double max = Format::decode(static_cast<std::uint32_t>(V::highest16(max_)));
     stats.sum += V::sum(sum_);
     stats.max_abs = max > stats.max_abs ? max : stats.max_abs;
     stats.zeros += zeros - padding_bytes<V>(bytes) / 2;
@@ -163,7 +164,7 @@ class Stats16 {
     nans_ += block.nans;
   }
 
-  typename V::Floats partial_[4];
+  V::Floats partial_[4];
   Bits block_max_;
   V::Doubles sum_ = V::splat(0.0);
   Bits max_ = V::zero();
@@ -258,7 +259,7 @@ class Stats32 {
     nans_ += block.nans;
   }
 
-  typename V::Doubles partial_[4];
+  V::Doubles partial_[4];
   Bits block_max_;
   V::Doubles sum_ = V::splat(0.0);
   Bits max_ = V::zero();

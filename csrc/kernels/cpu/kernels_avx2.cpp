@@ -6,6 +6,6 @@
 
 namespace ampscaler::cpu {
 
-const KernelTable kAvx2Kernels = make_table<Avx2>("avx2");
+constinit const KernelTable kAvx2Kernels = make_table<Avx2>("avx2");
 
 }  // namespace ampscaler::cpu

@@ -6,6 +6,6 @@
 
 namespace ampscaler::cpu {
 
-const KernelTable kAvx512Kernels = make_table<Avx512>("avx512");
+constinit const KernelTable kAvx512Kernels = make_table<Avx512>("avx512");
 
 }  // namespace ampscaler::cpu

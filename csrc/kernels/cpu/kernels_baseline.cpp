@@ -6,6 +6,6 @@
 
 namespace ampscaler::cpu {
 
-const KernelTable kBaselineKernels = make_table<Portable<8, false>>("baseline");
+constinit const KernelTable kBaselineKernels = make_table<Portable<8, false>>("baseline");
 
 }  // namespace ampscaler::cpu

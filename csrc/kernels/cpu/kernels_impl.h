@@ -249,7 +249,7 @@ struct Loops {
 
 // Entries in the order of DataType.
 template <typename V>
-constexpr KernelTable make_table(const char* name) {
+constexpr KernelTable make_table(const char* name) noexcept {
   using F16 = Loops<V, Float16<V>>;
   using BF16 = Loops<V, BFloat16<V>>;
   using F32 = Loops<V, Float32<V>>;

@@ -9,13 +9,14 @@
 #include <c10/util/Half.h>
 
 #include "core/finite.h"
+#include "kernels/cpu/unit_loop.h"
 
 namespace ampscaler::cpu {
 namespace {
 
 template <typename T>
 double sum_of(const core::Unit& unit, double norm_type) {
-  const T* values = reinterpret_cast<const T*>(unit.address);
+  const T* values = static_cast<const T*>(memory_of(unit));
   double sum = 0.0;
   for (std::int64_t i = 0; i < unit.elements; ++i) {
     const auto magnitude = std::fabs(static_cast<double>(values[i]));

@@ -17,7 +17,7 @@ namespace ampscaler::cpu {
 namespace {
 
 // Below it one thread is faster: entering a region costs some microseconds when the other threads sleep.
-constexpr std::int64_t kSerialBytes = 512 * 1024;
+constexpr std::int64_t kSerialBytes = std::int64_t{512} * 1024;
 
 // The calling thread's rounding and flush modes, on a thread of the pool for as long as it works for us.
 class ControlWordGuard {

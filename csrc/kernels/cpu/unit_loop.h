@@ -42,6 +42,8 @@ void for_each_unit(const core::UnitPlan& plan, std::int64_t ranges, const Visit&
 }
 
 /// The memory of a unit, for a table of loops.
-inline void* memory_of(const core::Unit& unit) { return reinterpret_cast<void*>(unit.address); }
+inline void* memory_of(const core::Unit& unit) {
+  return reinterpret_cast<void*>(unit.address);  // NOLINT(performance-no-int-to-ptr): of a plan
+}
 
 }  // namespace ampscaler::cpu

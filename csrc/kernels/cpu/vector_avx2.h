@@ -32,10 +32,10 @@ struct Avx2 {
     if (bytes % 4 == 0) {
       return words;
     }
-    std::int16_t last;
+    std::uint16_t last;
     __builtin_memcpy(&last, from + bytes - 2, 2);
     const Bits lane = _mm256_cmpeq_epi32(splat32(static_cast<int>(bytes / 4)), word_indices());
-    return _mm256_or_si256(words, _mm256_and_si256(lane, splat32(last & 0xFFFF)));
+    return _mm256_or_si256(words, _mm256_and_si256(lane, splat32(last)));
   }
   static void store(char* to, Bits a) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), a); }
   static void store_part(char* to, Bits a, std::int64_t bytes) {

@@ -156,7 +156,9 @@ struct Avx512 {
   }
 
  private:
-  static __mmask64 first_bytes(std::int64_t bytes) { return (std::uint64_t{1} << bytes) - 1; }
+  static __mmask64 first_bytes(std::int64_t bytes) {
+    return (std::uint64_t{1} << static_cast<std::uint64_t>(bytes)) - 1;
+  }
   static Bits count(Bits counter, __mmask8 mask) {
     return _mm512_mask_sub_epi64(counter, mask, counter, _mm512_set1_epi64(-1));
   }

@@ -38,11 +38,11 @@ inline UInt32x4 below(UInt32x4 a, std::int32_t b) {
 // floats, so they are exact even where the caller lets the machine flush subnormal floats.
 inline Float32x4 float_from_half(UInt32x4 half) {
   const UInt32x4 abs = half & 0x7FFFU;
-  const UInt32x4 normal = (abs << 13) + (112U << 23);
-  const auto small = as<Float32x4>((abs << 13) + (113U << 23)) - 0x1p-14F;
+  const UInt32x4 normal = (abs << 13U) + (112U << 23U);
+  const auto small = as<Float32x4>((abs << 13U) + (113U << 23U)) - 0x1p-14F;
   const UInt32x4 finite = select(below(abs, 0x400), as<UInt32x4>(small), normal);
-  const auto bits = select(below(abs, 0x7C00), finite, normal + (112U << 23));
-  return as<Float32x4>(bits | ((half & 0x8000U) << 16));
+  const auto bits = select(below(abs, 0x7C00), finite, normal + (112U << 23U));
+  return as<Float32x4>(bits | ((half & 0x8000U) << 16U));
 }
 
 // To the nearest float16, ties to even; a NaN becomes quiet. Below 2^-14, adding 0.5 leaves the
@@ -50,20 +50,32 @@ inline Float32x4 float_from_half(UInt32x4 half) {
 inline UInt32x4 half_from_float(Float32x4 value) {
   const UInt32x4 bits = as<UInt32x4>(value);
   const UInt32x4 abs = bits & 0x7FFF'FFFFU;
-  const UInt32x4 normal = (abs - (112U << 23) + 0xFFFU + ((abs >> 13) & 1U)) >> 13;
+  const UInt32x4 normal = (abs - (112U << 23U) + 0xFFFU + ((abs >> 13U) & 1U)) >> 13U;
   const UInt32x4 small = as<UInt32x4>(as<Float32x4>(abs) + 0.5F) - as<UInt32x4>(Float32x4{} + 0.5F);
   const UInt32x4 finite = select(below(abs, 0x3880'0000), small, normal);
   const UInt32x4 infinite = UInt32x4{} + 0x7C00U;
   const UInt32x4 number = select(below(abs, 0x4780'0000), finite, infinite);
-  const UInt32x4 nan = 0x7E00U | ((abs >> 13) & 0x3FFU);
-  return select(below(abs, 0x7F80'0001), number, nan) | ((bits >> 16) & 0x8000U);
+  const UInt32x4 nan = 0x7E00U | ((abs >> 13U) & 0x3FFU);
+  return select(below(abs, 0x7F80'0001), number, nan) | ((bits >> 16U) & 0x8000U);
 }
 
 // The nearest bfloat16 in the upper half of each lane, ties to even. A NaN must be quiet and have zeros
 // in the lower half, like a product of bfloat16 with a number or the plain NaN: so it stays a NaN.
 inline UInt32x4 rounded_to_bfloat16(Float32x4 value) {
   const UInt32x4 bits = as<UInt32x4>(value);
-  return bits + 0x7FFFU + ((bits >> 16) & 1U);
+  return bits + 0x7FFFU + ((bits >> 16U) & 1U);
+}
+
+inline float fused_add_square(float sum, float a) { return __builtin_fmaf(a, a, sum); }
+inline double fused_add_square(double sum, double a) { return __builtin_fma(a, a, sum); }
+
+inline Float32x4 fused_add_square(Float32x4 sum, Float32x4 a) {
+  return Float32x4{fused_add_square(sum[0], a[0]), fused_add_square(sum[1], a[1]),
+                   fused_add_square(sum[2], a[2]), fused_add_square(sum[3], a[3])};
+}
+
+inline Float64x2 fused_add_square(Float64x2 sum, Float64x2 a) {
+  return Float64x2{fused_add_square(sum[0], a[0]), fused_add_square(sum[1], a[1])};
 }
 
 template <int kFloats, bool kFused>
@@ -226,24 +238,14 @@ struct Portable {
   // sum + a * a, rounded once if kFused, else twice.
   static Floats add_square(Floats sum, Floats a) {
     if constexpr (kFused) {
-      return build<Floats>([&](int i) {
-        const auto fused = [x = a.part[i], y = sum.part[i]](int lane) {
-          return __builtin_fmaf(x[lane], x[lane], y[lane]);
-        };
-        return Float32x4{fused(0), fused(1), fused(2), fused(3)};
-      });
+      return build<Floats>([&](int i) { return fused_add_square(sum.part[i], a.part[i]); });
     } else {
       return add(sum, mul(a, a));
     }
   }
   static Doubles add_square(Doubles sum, Doubles a) {
     if constexpr (kFused) {
-      return build<Doubles>([&](int i) {
-        const auto fused = [x = a.part[i], y = sum.part[i]](int lane) {
-          return __builtin_fma(x[lane], x[lane], y[lane]);
-        };
-        return Float64x2{fused(0), fused(1)};
-      });
+      return build<Doubles>([&](int i) { return fused_add_square(sum.part[i], a.part[i]); });
     } else {
       return add(sum, mul(a, a));
     }
@@ -269,12 +271,12 @@ struct Portable {
   static DoublePair load_doubles(const char* from) { return widen(floats(load(from))); }
   static FloatPair load_float16(const char* from) { return widen_float16(load(from)); }
   static FloatPair widen_bfloat16(Bits a) {
-    return {build<Floats>([&](int i) { return as<UInt32x4>(a.part[i]) << 16; }),
+    return {build<Floats>([&](int i) { return as<UInt32x4>(a.part[i]) << 16U; }),
             build<Floats>([&](int i) { return as<UInt32x4>(a.part[i]) & 0xFFFF'0000U; })};
   }
   static Bits narrow_bfloat16(FloatPair a) {
     return build<Bits>([&](int i) {
-      return (rounded_to_bfloat16(a.first.part[i]) >> 16) |
+      return (rounded_to_bfloat16(a.first.part[i]) >> 16U) |
              (rounded_to_bfloat16(a.second.part[i]) & 0xFFFF'0000U);
     });
   }
@@ -348,7 +350,7 @@ struct Portable {
   }
   static bool all_set(Int32x4 mask) {
     const auto halves = as<Int64x2>(mask);
-    return (halves[0] & halves[1]) == -1;
+    return halves[0] == -1 && halves[1] == -1;
   }
   template <typename Lanes>
   static std::int64_t sum_lanes(Bits a) {

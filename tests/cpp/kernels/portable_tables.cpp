@@ -12,7 +12,7 @@ namespace ampscaler::cpu {
 // The AVX units cannot include core/units.h, which has inline functions.
 static_assert(kUnitBytes == core::kUnitBytes);
 
-const KernelTable kPortable8Kernels = make_table<Portable<8, true>>("portable8");
-const KernelTable kPortable16Kernels = make_table<Portable<16, true>>("portable16");
+constinit const KernelTable kPortable8Kernels = make_table<Portable<8, true>>("portable8");
+constinit const KernelTable kPortable16Kernels = make_table<Portable<16, true>>("portable16");
 
 }  // namespace ampscaler::cpu

@@ -1,19 +1,18 @@
 // Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
-// The compositions against the rules of core/ fed with float64 values one by one, and written values
-// against torch's own unscale: on the CPU, where the dispatcher would choose other kernels.
+// The compositions' statistics against the rules of core/ fed with float64 values one by one: on the CPU,
+// where the dispatcher would choose other kernels.
 
 #include "ops/stats_by_torch.h"
 
+#include <bit>
 #include <cmath>
-#include <random>
+#include <cstring>
 
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include <ampscaler/ops.h>
-
 #include "core/grad_stats.h"
-#include "cpp/error_text.h"
+#include "cpp/ops/mixed_list.h"
 #include "ops/sums_by_torch.h"
 
 namespace ampscaler {
@@ -51,8 +50,7 @@ core::GradScaling scaling_of(const Call& call) {
 
 core::ClipRule rule_of(const Call& call) { return {call.max_norm.value_or(kInfinity), call.eps}; }
 
-// One value into the sums. Squares are exact enough in 2^-600 steps of range: the value is brought to
-// [1, 2) first.
+// One value into the sums; squared near 1, so that nothing leaves the range of double.
 void add_value(core::GradSums& sums, double value, double norm_type) {
   ++sums.elements;
   const double magnitude = std::fabs(value);
@@ -116,21 +114,6 @@ void expect_results(const ops::StatsAndFactors& actual, core::GradSums sums, con
     EXPECT_TRUE(same || std::fabs(value / factors[i] - 1) < 0x1p-22)
         << core::kFactorNames[i] << ": " << value << ", expected " << factors[i];
   }
-}
-
-std::vector<at::Tensor> mixed_list() {
-  at::manual_seed(1);
-  const at::Tensor base = at::randn({6, 8}, at::kDouble);
-  return {base.to(at::kHalf),
-          base.to(at::kFloat).t(),
-          base.to(at::kBFloat16).slice(1, 0, 8, 2),
-          at::ones({0}),
-          base.clone(),
-          at::randn({3, 2}, at::kComplexFloat),
-          at::randn({3}, at::kComplexFloat).conj(),
-          at::randn({4}, at::kComplexDouble).to(at::kComplexHalf),
-          at::zeros({5}),
-          at::full({2}, 1e-6, at::kHalf)};
 }
 
 const std::vector<Call>& calls() {
@@ -230,115 +213,6 @@ TEST(StatsByTorch, SumsAlsoWorkInFloat32) {
     EXPECT_EQ(std::isinf(read.item<float>()), std::isinf(static_cast<float>(norm)));
     EXPECT_EQ(ops::largest_magnitude(words, at::kFloat).item<float>(), value);
   }
-}
-
-at::Tensor unscaled_by_torch(const at::Tensor& grad, float inverse) {
-  at::Tensor copy = grad.clone();
-  at::Tensor found_inf = at::zeros({});
-  at::_amp_foreach_non_finite_check_and_unscale_(copy, found_inf, at::full({}, inverse));
-  return copy;
-}
-
-void expect_same_values(const at::Tensor& actual, const at::Tensor& expected) {
-  ASSERT_EQ(actual.scalar_type(), expected.scalar_type());
-  const at::Tensor equal =
-      at::logical_or(actual == expected, at::logical_and(actual.isnan(), expected.isnan()));
-  EXPECT_TRUE(equal.all().item<bool>()) << actual << expected;
-  EXPECT_TRUE(
-      (actual.signbit() == expected.signbit()).logical_or(actual.isnan()).all().item<bool>());
-}
-
-at::Tensor awkward_values(at::ScalarType dtype) {
-  at::manual_seed(2);
-  const at::Tensor special = at::tensor(
-      {0.0, -0.0, kInfinity, -kInfinity, kNaN, 65504.0, -3e38, 6e-8, 1e-45, 1e300}, at::kDouble);
-  return at::cat({at::randn({500}, at::kDouble) * 100, special}).to(dtype);
-}
-
-TEST(UnscaleByTorch, WritesWhatTorchWrites) {
-  for (const at::ScalarType dtype : {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble}) {
-    for (const double scale : {1.0, 65536.0, 3.0, 1e-6, -0.7, 0.0, kInfinity}) {
-      const at::Tensor values = awkward_values(dtype);
-      const at::Tensor grad = values.clone();
-      const auto version = grad._version();
-      const auto inverse = static_cast<float>(1.0 / static_cast<float>(scale));
-      const at::Tensor expected = unscaled_by_torch(values, inverse);
-      const auto [stats, factors] =
-          ops::unscale_with_stats_by_torch(grad, scalar(scale), {}, {}, 2.0, {}, {}, 0.0, {});
-      expect_same_values(grad, expected);
-      EXPECT_EQ(grad._version(), version + 1);
-      const at::Tensor overflows = values.isfinite().logical_and(expected.isfinite().logical_not());
-      EXPECT_EQ(stats[core::kOverflows].item<double>(), overflows.sum().item<double>());
-      EXPECT_EQ(factors[core::kFoundInf].item<float>(), 1.0F);
-    }
-  }
-}
-
-TEST(UnscaleByTorch, AnOverflowAloneSetsTheFlag) {
-  const at::Tensor grad = at::full({4}, 60000.0, at::kHalf);
-  const auto [stats, factors] =
-      ops::unscale_with_stats_by_torch(grad, scalar(0.5), {}, {}, 2.0, 1.0, {}, 0.0, {});
-  EXPECT_EQ(stats[core::kOverflows].item<double>(), 4.0);
-  EXPECT_EQ(stats[core::kNorm].item<double>(), 240000.0);
-  EXPECT_EQ(factors[core::kFoundInf].item<float>(), 1.0F);
-  EXPECT_EQ(factors[core::kRoundedClip].item<float>(), 1.0F);
-}
-
-TEST(UnscaleByTorch, ClampsInTheSamePass) {
-  for (const at::ScalarType dtype : {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble}) {
-    for (const double clip_value : {0.0, 0.1, 1.0, 1e300, kInfinity}) {
-      const at::Tensor values = awkward_values(dtype);
-      const at::Tensor grad = values.clone();
-      ops::unscale_clamp_by_torch(grad, scalar(64.0), clip_value, {}, {});
-      const at::ScalarType computed = dtype == at::kDouble ? at::kDouble : at::kFloat;
-      const double limit = dtype == at::kDouble ? clip_value : std::fmin(clip_value, kInfinity);
-      const at::Tensor product = values.to(computed) * (1.0 / 64.0);
-      const at::Tensor limits = at::full_like(product, 1).to(at::kDouble).mul(limit).to(computed);
-      const at::Tensor expected = at::minimum(at::maximum(product, -limits), limits).to(dtype);
-      const at::Tensor equal =
-          at::logical_or(grad == expected, at::logical_and(grad.isnan(), expected.isnan()));
-      EXPECT_TRUE(equal.all().item<bool>()) << dtype << " " << clip_value;
-    }
-  }
-}
-
-TEST(ScaleGradsByTorch, MultipliesUnlessNothingIsToBeDone) {
-  const std::vector<at::Tensor> before = mixed_list();
-  for (const auto& [factor, found_inf, written] :
-       std::vector<std::tuple<float, float, bool>>{{0.3F, 0.0F, true},
-                                                   {1.0F, 0.0F, false},
-                                                   {0.3F, 1.0F, false},
-                                                   {0.3F, static_cast<float>(kNaN), false}}) {
-    const std::vector<at::Tensor> grads = mixed_list();
-    ASSERT_TRUE(grads[6].is_conj());
-    std::vector<at::Tensor> writable(grads.begin(), grads.end());
-    writable.erase(writable.begin() + 6);
-    ops::scale_grads_by_torch(writable, scalar(factor), scalar(found_inf));
-    for (std::size_t i = 0; i < grads.size(); ++i) {
-      const at::Tensor expected = written && i != 6
-                                      ? (before[i].is_complex() ? before[i].to(at::kComplexDouble)
-                                                                : before[i].to(at::kDouble)) *
-                                            static_cast<double>(factor)
-                                      : before[i];
-      EXPECT_TRUE(at::equal(grads[i], expected.to(grads[i].scalar_type()))) << i;
-    }
-  }
-}
-
-TEST(FindNonfiniteByTorch, NamesTheFirst) {
-  const at::Tensor matrix = at::ones({3, 4});
-  matrix[2][1] = kInfinity;
-  matrix[1][3] = kNaN;
-  const at::Tensor complex = at::ones({5}, at::kComplexFloat);
-  at::view_as_real(complex)[3][1] = kNaN;
-  at::view_as_real(complex)[3][0] = kInfinity;
-  at::view_as_real(complex)[4][0] = -kInfinity;
-  const at::Tensor found =
-      ops::find_nonfinite_by_torch({matrix, matrix.t(), at::ones({0}), complex, at::ones({})});
-  const at::Tensor expected =
-      at::tensor({7, 2, 2, 5, 1, 2, -1, 0, 0, 3, 2, 2, -1, 0, 0}, at::kLong).view({5, 3});
-  EXPECT_TRUE(at::equal(found, expected)) << found;
-  EXPECT_EQ(ops::find_nonfinite_by_torch({}).sizes(), at::IntArrayRef({0, 3}));
 }
 
 TEST(GradNormsByTorch, AreThoseOfEachGradientAlone) {

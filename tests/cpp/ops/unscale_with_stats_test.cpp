@@ -6,6 +6,7 @@
 
 #include <ATen/ops/_lazy_clone.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/core/impl/COW.h>
 #include <gtest/gtest.h>
 
 #include "cpp/guarded_memory.h"
@@ -181,6 +182,8 @@ TEST(UnscaleWithStats, BumpsTheVersionsOfGradientsEvenIfItNeedNotWrite) {
 TEST(UnscaleWithStats, ALazyCloneIsSeparatedFromItsSource) {
   const at::Tensor source = at::ones({100});
   const at::Tensor lazy = at::_lazy_clone(source);
+  ops::unscale_with_stats_({lazy}, scalar(1.0));
+  EXPECT_TRUE(c10::impl::cow::is_cow_data_ptr(lazy.storage().data_ptr())) << "nothing to write";
   ops::unscale_with_stats_({lazy}, scalar(2.0));
   EXPECT_EQ(lazy.sum().item<float>(), 50.0F);
   EXPECT_EQ(source.sum().item<float>(), 100.0F);
@@ -188,7 +191,7 @@ TEST(UnscaleWithStats, ALazyCloneIsSeparatedFromItsSource) {
 
 TEST(UnscaleWithStats, AScaleOfOneWritesNothing) {
   const auto memory = std::make_unique<GuardedMemory>(1 << 22);
-  const at::Tensor grad = memory->tensor({1 << 20}, at::kFloat).fill_(2.0);
+  const at::Tensor grad = memory->tensor({1 << 21}, at::kBFloat16).fill_(2.0);
   memory->watch();
   ops::unscale_with_stats_({grad}, scalar(1.0));
   EXPECT_EQ(memory->accesses(), 1024);

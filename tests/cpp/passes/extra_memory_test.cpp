@@ -7,6 +7,7 @@
 #include <new>
 #include <vector>
 
+#include <ATen/Parallel.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>

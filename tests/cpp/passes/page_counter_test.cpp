@@ -1,10 +1,11 @@
 // Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
 // The counter of passes sees what it is to see: known numbers of passes, and those of torch's own recipe.
 
-#include "page_counter.h"
+#include "cpp/page_counter.h"
 
 #include <csignal>
 
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/types.h>
