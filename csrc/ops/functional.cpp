@@ -38,13 +38,15 @@ at::Tensor near(const at::Tensor& scalar, const at::Tensor& gradient) {
   return scalar.is_cpu() ? scalar : on_device(scalar, gradient.device());
 }
 
+at::Tensor largest_of(const at::Tensor& values) {
+  return values.sym_numel() == 0 ? at::zeros({}, values.options())
+                                 : at::linalg_vector_norm(values, kInfinity);
+}
+
 // The p-norm of float64 values without overflow or underflow of the powers: of values divided by the
 // largest.
 at::Tensor scaled_norm(const at::Tensor& values, double p) {
-  if (values.numel() == 0) {
-    return at::zeros({}, values.options());
-  }
-  const at::Tensor largest = at::linalg_vector_norm(values, kInfinity);
+  const at::Tensor largest = largest_of(values);
   const at::Tensor usable = largest.isfinite().logical_and(largest > 0);
   const at::Tensor divisor = at::where(usable, largest, at::ones_like(largest));
   return at::linalg_vector_norm(values / divisor, p) * divisor;
@@ -54,12 +56,11 @@ at::Tensor scaled_norm(const at::Tensor& values, double p) {
 at::Tensor norm_in_double(const at::Tensor& gradient, double p) {
   const at::Tensor values = gradient.is_sparse() ? gradient.coalesce()._values() : gradient;
   const at::Tensor real = values.is_complex() ? at::view_as_real(values.resolve_conj()) : values;
-  if (real.numel() == 0) {
-    return at::zeros({}, real.options().dtype(at::kDouble));
+  if (p == 0.0 || (p == 2.0 && real.scalar_type() != at::kDouble)) {
+    return at::linalg_vector_norm(real, p, std::nullopt, /*keepdim=*/false, at::kDouble);
   }
-  const bool direct = p == kInfinity || p == 0.0 || (p == 2.0 && real.scalar_type() != at::kDouble);
-  return direct ? at::linalg_vector_norm(real, p, std::nullopt, /*keepdim=*/false, at::kDouble)
-                : scaled_norm(real.to(at::kDouble), p);
+  const at::Tensor in_double = real.to(at::kDouble);
+  return p == kInfinity ? largest_of(in_double) : scaled_norm(in_double, p);
 }
 
 // Norm of the norms. For p = 0 the number of gradients with an element that is not 0, like torch's.
@@ -75,9 +76,9 @@ at::Tensor total_norm(at::TensorList gradients, double p) {
 }
 
 void check_clip_arguments(const at::Tensor& scale, double max_norm, double norm_type, double eps) {
-  TORCH_CHECK_VALUE(scale.numel() == 1,
+  TORCH_CHECK_VALUE(scale.sym_numel() == 1,
                     "unscale_and_clip: scale: expected a tensor of 1 element, got shape ",
-                    scale.sizes());
+                    scale.sym_sizes());
   TORCH_CHECK_VALUE(max_norm > 0.0, "unscale_and_clip: max_norm: expected a value > 0, got ",
                     max_norm);
   TORCH_CHECK_VALUE(norm_type >= 0.0, "unscale_and_clip: norm_type: expected a value >= 0, got ",
@@ -89,9 +90,9 @@ void check_clip_arguments(const at::Tensor& scale, double max_norm, double norm_
 // The limit as a number on the device of `norm`: inf for a tensor that is not above 0.
 at::Tensor limit_near(const at::Tensor& norm, double max_norm,
                       const std::optional<at::Tensor>& max_norm_tensor) {
-  TORCH_CHECK_VALUE(!max_norm_tensor || max_norm_tensor->numel() == 1,
+  TORCH_CHECK_VALUE(!max_norm_tensor || max_norm_tensor->sym_numel() == 1,
                     "unscale_and_clip: max_norm: expected a tensor of 1 element, got shape ",
-                    max_norm_tensor->sizes());
+                    max_norm_tensor->sym_sizes());
   const at::Tensor given =
       max_norm_tensor ? on_device(max_norm_tensor->reshape({}).to(at::kDouble), norm.device())
                       : at::full({}, max_norm, norm.options());
@@ -106,9 +107,9 @@ void check_positive_scale(double scale) {
 }
 
 std::vector<at::Tensor> unscale_gradients_tensor(at::TensorList scaled, const at::Tensor& scale) {
-  TORCH_CHECK_VALUE(scale.numel() == 1,
+  TORCH_CHECK_VALUE(scale.sym_numel() == 1,
                     "unscale_gradients: scale: expected a tensor of 1 element, got shape ",
-                    scale.sizes());
+                    scale.sym_sizes());
   std::vector<at::Tensor> result;
   result.reserve(scaled.size());
   for (const at::Tensor& gradient : scaled) {

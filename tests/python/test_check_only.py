@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import ampscaler
-from ampscaler import ScalePolicy
+from ampscaler import _C, ScalePolicy
 
 INF, NAN = float("inf"), float("nan")
 
@@ -38,7 +38,8 @@ def test_the_loss_is_scaled_by_one():
     scaler = ampscaler.GradScaler.check_only("cpu")
     loss = torch.tensor(3.0, dtype=torch.bfloat16, requires_grad=True)
     first, (second,) = scaler.scale(loss), scaler.scale([loss])
-    assert first is not loss and first == second == loss and first.dtype is torch.bfloat16
+    assert first is not loss and first == second == loss
+    assert first.dtype is torch.amp.GradScaler("cpu").scale(loss).dtype
     first.backward()
     assert loss.grad == 1.0
 
@@ -74,9 +75,9 @@ def test_gradients_are_only_read():
     gradient, version = parameter.grad, parameter.grad._version
     scaler.unscale_(optimizer)
     assert parameter.grad is gradient and gradient._version == version and gradient.tolist() == [2.0, 2.0]
-    before = ampscaler.host_read_count()
+    before = _C.host_read_count()
     scaler.clip_grad_norm_(optimizer, INF)
-    assert ampscaler.host_read_count() == before
+    assert _C.host_read_count() == before
 
 
 @pytest.mark.parametrize("fused", [False, True])

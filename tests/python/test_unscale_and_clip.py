@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 
-import ampscaler
+from ampscaler import _C
 from ampscaler.functional import unscale_and_clip, unscale_gradients
 
 INF, NAN = float("inf"), float("nan")
@@ -42,7 +42,7 @@ def test_norm_and_coefficient_against_float64(norm_type, eps):
     exact = limit / (float(expected) + eps)
     assert coefficient.item() == pytest.approx(exact, rel=1e-7)
     for actual, wanted in zip([g for g in gradients if g.numel()], true, strict=True):
-        rtol = 2 * torch.finfo(actual.dtype).eps
+        rtol = max(2 * torch.finfo(actual.dtype).eps, 1e-14)
         torch.testing.assert_close(actual.double(), wanted * exact, rtol=rtol, atol=0.0)
 
 
@@ -161,9 +161,9 @@ def test_it_compiles_without_a_break(backend):
 
 
 def test_it_does_not_wait():
-    before = ampscaler.host_read_count()
+    before = _C.host_read_count()
     unscale_and_clip([torch.ones(3)], torch.tensor(2.0), torch.tensor(1.0))
-    assert ampscaler.host_read_count() == before
+    assert _C.host_read_count() == before
     with FakeTensorMode():  # has no values to read
         gradients, norm, _, _ = unscale_and_clip([torch.ones(3)], torch.ones(()), torch.ones(()))
         assert gradients[0].shape == (3,) and norm.shape == ()
