@@ -178,13 +178,11 @@ double sum(const std::vector<at::Tensor>& found_infs) {
   return sum_found_inf(with_devices(found_infs));
 }
 
-std::pair<py::object, at::Tensor> step_amp_aware(const py::object& optimizer, const py::tuple& args,
-                                                 const py::dict& kwargs,
-                                                 const std::vector<at::Tensor>& found_infs,
-                                                 const OptionalTensor& scale,
-                                                 const std::optional<Number>& divisor,
-                                                 const OptionalTensor& clip_coefficient,
-                                                 c10::Device device) {
+std::pair<py::object, at::Tensor> step_amp_aware(
+    const py::object& optimizer, const py::typing::Tuple<py::object, py::ellipsis>& args,
+    const py::dict& kwargs, const std::vector<at::Tensor>& found_infs, const OptionalTensor& scale,
+    const std::optional<Number>& divisor, const OptionalTensor& clip_coefficient,
+    c10::Device device) {
   PythonOptimizer adapter(optimizer, py::args(args), py::kwargs(kwargs));
   const StepFactors factors = step_factors(combine(found_infs, device), scale, to_tensor(divisor),
                                            adapter.user_grad_scale(), clip_coefficient);

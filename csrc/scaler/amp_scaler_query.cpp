@@ -43,13 +43,11 @@ void check_no_common_gradient(const char* method, const std::vector<PassTarget>&
   }
   std::unordered_set<const void*> seen;
   for (std::size_t i = 0; i < targets.size(); ++i) {
-    for (const GradientLists::DeviceList& list : targets[i].gradients.lists()) {
-      for (const at::Tensor& gradient : list.gradients) {
-        TORCH_CHECK_VALUE(seen.insert(gradient.unsafeGetTensorImpl()).second, method,
-                          ": optimizers: expected gradients of their own, got optimizer ", i,
-                          " with one of another optimizer.");
-      }
-    }
+    for_each_gradient(targets[i].gradients, [&](const at::Tensor& gradient) {
+      TORCH_CHECK_VALUE(seen.insert(gradient.unsafeGetTensorImpl()).second, method,
+                        ": optimizers: expected gradients of their own, got optimizer ", i,
+                        " with one of another optimizer.");
+    });
   }
 }
 

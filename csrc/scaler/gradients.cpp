@@ -39,12 +39,16 @@ void coalesce_half_gradient(const at::Tensor& parameter) {
   }
 }
 
-// Wrappers that stand for other tensors: an operator they do not know would fail, or see the wrong values.
-bool is_wrapper(const at::Tensor& gradient) {
+// Wrappers stand for other tensors: an operator they do not know would fail, or see the wrong values.
+void check_no_wrapper(const char* operation, const at::Tensor& gradient) {
   using c10::DispatchKey;
-  return gradient.key_set().has_any(
-      c10::DispatchKeySet({DispatchKey::Python, DispatchKey::FuncTorchBatched,
-                           DispatchKey::FuncTorchGradWrapper, DispatchKey::Functionalize}));
+  constexpr c10::DispatchKeySet kWrappers({DispatchKey::Python, DispatchKey::FuncTorchBatched,
+                                           DispatchKey::FuncTorchGradWrapper,
+                                           DispatchKey::Functionalize});
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !gradient.key_set().has_any(kWrappers), operation,
+      ": gradients: expected plain tensors, got a tensor subclass or functional wrapper (",
+      gradient.toString(), "). Use unscale_() and torch's own functions for it.");
 }
 
 bool share_memory(const std::vector<at::Tensor>& gradients) {
@@ -58,13 +62,11 @@ bool share_memory(const std::vector<at::Tensor>& gradients) {
 
 template <typename Visit>
 void for_each_version(const GradientLists& gradients, Visit visit) {
-  for (const GradientLists::DeviceList& list : gradients.lists()) {
-    for (const at::Tensor& gradient : list.gradients) {
-      if (!gradient.is_inference()) {
-        visit(gradient.unsafeGetTensorImpl()->version_counter());
-      }
+  for_each_gradient(gradients, [&](const at::Tensor& gradient) {
+    if (!gradient.is_inference()) {
+      visit(gradient.unsafeGetTensorImpl()->version_counter());
     }
-  }
+  });
 }
 
 }  // namespace
@@ -124,12 +126,8 @@ GradientLists collect_gradients(const char* operation, const std::vector<at::Ten
   GradientLists lists;
   for (const at::Tensor& parameter : parameters) {
     if (parameter.defined() && parameter.grad().defined()) {
-      const at::Tensor& gradient = parameter.grad();
-      TORCH_CHECK_NOT_IMPLEMENTED(
-          !is_wrapper(gradient), operation,
-          ": gradients: expected plain tensors, got a tensor subclass or functional wrapper (",
-          gradient.toString(), "). Use unscale_() and torch's own functions for it.");
-      lists.add(gradient);
+      check_no_wrapper(operation, parameter.grad());
+      lists.add(parameter.grad());
     }
   }
   lists.remove_duplicates();
@@ -138,13 +136,11 @@ GradientLists collect_gradients(const char* operation, const std::vector<at::Ten
 
 GradientLists half_gradients(const GradientLists& gradients) {
   GradientLists halves;
-  for (const GradientLists::DeviceList& list : gradients.lists()) {
-    for (const at::Tensor& gradient : list.gradients) {
-      if (gradient.scalar_type() == at::kHalf) {
-        halves.add(gradient);
-      }
+  for_each_gradient(gradients, [&](const at::Tensor& gradient) {
+    if (gradient.scalar_type() == at::kHalf) {
+      halves.add(gradient);
     }
-  }
+  });
   return halves;
 }
 

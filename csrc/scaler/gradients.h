@@ -35,6 +35,15 @@ std::optional<GradientLists> plain_gradients(const std::vector<at::Tensor>& para
 /// those that only torch's operators can handle, like tensor subclasses.
 GradientLists collect_gradients(const char* operation, const std::vector<at::Tensor>& parameters);
 
+template <typename Visit>
+void for_each_gradient(const GradientLists& gradients, Visit visit) {
+  for (const GradientLists::DeviceList& list : gradients.lists()) {
+    for (const at::Tensor& gradient : list.gradients) {
+      visit(gradient);
+    }
+  }
+}
+
 /// The float16 ones.
 GradientLists half_gradients(const GradientLists& gradients);
 

@@ -10,17 +10,98 @@ import typing
 
 __all__: list[str] = [
     "AmpScaler",
+    "GradientWrite",
+    "PassResult",
+    "PassTarget",
     "ScalePolicy",
     "StepOutcome",
     "StepResult",
     "advance_scale_",
+    "applies_clip_coefficient",
+    "check_param_groups",
+    "clamp_gradients",
+    "combine_found_inf",
     "factor_names",
     "has_unscale_kernel",
     "host_read_count",
+    "inverse_scale",
+    "is_found_inf",
     "plan_mixed_precision_update",
+    "run_gradient_pass",
     "stats_names",
+    "step_amp_aware",
+    "sum_found_inf",
     "unscale_param_groups",
 ]
+
+class GradientWrite:
+    """
+    What a pass writes into gradients.
+
+    Members:
+
+      NOTHING
+
+      CLIP
+
+      UNSCALE
+
+      UNSCALE_AND_CLIP
+    """
+
+    CLIP: typing.ClassVar[GradientWrite]
+    NOTHING: typing.ClassVar[GradientWrite]
+    UNSCALE: typing.ClassVar[GradientWrite]
+    UNSCALE_AND_CLIP: typing.ClassVar[GradientWrite]
+    __members__: typing.ClassVar[dict[str, GradientWrite]]
+    @typing.overload
+    def __eq__(self, other: GradientWrite) -> bool: ...
+    @typing.overload
+    def __eq__(self, other: typing.Any) -> bool: ...
+    def __getstate__(self) -> int: ...
+    def __hash__(self) -> int: ...
+    def __index__(self) -> int: ...
+    def __init__(self, value: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    def __int__(self) -> int: ...
+    @typing.overload
+    def __ne__(self, other: GradientWrite) -> bool: ...
+    @typing.overload
+    def __ne__(self, other: typing.Any) -> bool: ...
+    def __repr__(self) -> str: ...
+    def __setstate__(self, state: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    def __str__(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def value(self) -> int: ...
+
+class PassTarget:
+    """
+    The gradients of one optimizer in a pass.
+    """
+    def __init__(
+        self,
+        param_groups: typing.Any,
+        *,
+        scaled: bool,
+        write: GradientWrite,
+        allow_fp16: bool,
+        user_scale: typing.SupportsFloat | typing.SupportsIndex | torch.Tensor | None = None,
+        clip_coefficient: torch.Tensor | None = None,
+    ) -> None: ...
+
+class PassResult:
+    """
+    What a pass has found.
+    """
+    @property
+    def clip_coefficients(self) -> list[torch.Tensor]: ...
+    @property
+    def found_inf(self) -> torch.Tensor: ...
+    @property
+    def found_inf_per_device(self) -> list[dict[torch.device, torch.Tensor]]: ...
+    @property
+    def norm(self) -> torch.Tensor: ...
 
 class StepOutcome(enum.Enum):
     """
@@ -96,6 +177,11 @@ class AmpScaler:
     """
     The C++ loss scaler on Python optimizers: torch.amp.GradScaler's rules, and a step that says what it did.
     """
+    @staticmethod
+    def check_only(device: typing.Any = "cuda") -> AmpScaler:
+        """
+        A scaler whose scale is 1 and stays so, for bfloat16 and float32: it checks, clips, skips and counts.
+        """
     def __init__(
         self,
         device: typing.Any = "cuda",
@@ -106,7 +192,24 @@ class AmpScaler:
         enabled: bool = True,
         *,
         policy: ScalePolicy | None = None,
+        fp16_grads: str = "error",
     ) -> None: ...
+    def clip_grad_norm_(
+        self,
+        optimizer: typing.Any,
+        max_norm: typing.SupportsFloat | typing.SupportsIndex | torch.Tensor,
+        norm_type: typing.SupportsFloat | typing.SupportsIndex = 2.0,
+        eps: typing.SupportsFloat | typing.SupportsIndex = 0.0,
+    ) -> torch.Tensor:
+        """
+        Clips the true gradients of an optimizer, or of a list of them together, and returns their norm before that. Does not wait.
+
+        Instead of unscale_ and torch's clip_grad_norm_, with any optimizer: ordinary ones are unscaled by it, torch's fused ones get the coefficient with the scale in step. Non-finite gradients are not clipped, and the step is skipped.
+        """
+    def clip_grad_value_(self, optimizer: typing.Any, clip_value: typing.SupportsFloat | typing.SupportsIndex) -> None:
+        """
+        Unscales the gradients, if that was not done, and clamps them to [-clip_value, clip_value]. Does not wait.
+        """
     def get_backoff_factor(self) -> float: ...
     def get_growth_factor(self) -> float: ...
     def get_growth_interval(self) -> int: ...
@@ -118,7 +221,21 @@ class AmpScaler:
         """
         The scale; 1.0 when disabled. Waits.
         """
+    def grad_norm(
+        self, optimizer: typing.Any, norm_type: typing.SupportsFloat | typing.SupportsIndex = 2.0
+    ) -> torch.Tensor:
+        """
+        The norm of the true gradients, as the optimizer will apply or has applied them. Leaves no trace. Does not wait.
+        """
+    def grads_are_scaled(self, optimizer: typing.Any) -> bool:
+        """
+        Whether the gradients are multiplied by the scale right now. Waits only after the step of an optimizer that was handed the scale: a skipped one leaves them scaled.
+        """
     def is_enabled(self) -> bool: ...
+    def is_finite(self, optimizer: typing.Any) -> torch.Tensor:
+        """
+        0-dim bool tensor: False if the gradients will have the step skipped. From the check of this iteration, or else from a read that leaves no trace. Does not wait.
+        """
     def load_state_dict(self, state_dict: dict[str, typing.Any]) -> None:
         """
         Takes over all five entries, or raises and changes none.
@@ -128,6 +245,10 @@ class AmpScaler:
         `outputs` (a tensor, or nested lists and tuples of them) times the scale. Does not wait.
         """
     def set_backoff_factor(self, new_factor: typing.SupportsFloat | typing.SupportsIndex) -> None: ...
+    def set_grad_divisor(self, divisor: typing.SupportsFloat | typing.SupportsIndex | torch.Tensor) -> None:
+        """
+        The total weight of the gradients accumulated until the next update(): true gradients are smaller by it. A tensor is not read; a useless one has the steps skipped.
+        """
     def set_growth_factor(self, new_factor: typing.SupportsFloat | typing.SupportsIndex) -> None: ...
     def set_growth_interval(self, new_interval: typing.SupportsInt | typing.SupportsIndex) -> None: ...
     def state_dict(self) -> dict[str, typing.Any]:
@@ -167,6 +288,32 @@ def advance_scale_(
     torch.ops.ampscaler.advance_scale_ with the numbers by name and a list of flags, of which one suffices. Does not wait.
     """
 
+def applies_clip_coefficient(optimizer: typing.Any) -> bool:
+    """
+    True for torch's own fused optimizers: what is set as their grad_scale is sure to be applied.
+    """
+
+def check_param_groups(param_groups: typing.Any, scale: torch.Tensor) -> dict[torch.device, torch.Tensor] | None:
+    """
+    torch.amp.GradScaler._check_inf_per_device by reading only: {device: flag}, or None when torch must do it. Does not wait.
+    """
+
+def clamp_gradients(
+    target: PassTarget,
+    scale: torch.Tensor,
+    *,
+    divisor: typing.SupportsFloat | typing.SupportsIndex | torch.Tensor | None,
+    clip_value: typing.SupportsFloat | typing.SupportsIndex,
+) -> dict[torch.device, torch.Tensor] | None:
+    """
+    Unscales and clamps to [-clip_value, clip_value] in one pass; {device: flag}, or None like run_gradient_pass. Does not wait.
+    """
+
+def combine_found_inf(found_infs: collections.abc.Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:
+    """
+    The maximum of the flags, exactly 0 or 1. Does not wait.
+    """
+
 def factor_names() -> list[str]:
     """
     Names of the slots of the float32 vector `factors`, in their order.
@@ -182,6 +329,18 @@ def host_read_count() -> int:
     How often this process has waited for a device in ampscaler.
     """
 
+def inverse_scale(
+    scale: torch.Tensor, divisor: typing.SupportsFloat | typing.SupportsIndex | torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """
+    (float32(1 / (scale * divisor)), flag): what torch's unscaling multiplies by, and 1 where the divisor is of no use. Does not wait.
+    """
+
+def is_found_inf(found_inf: torch.Tensor) -> bool:
+    """
+    Whether the flag is set. Waits.
+    """
+
 def plan_mixed_precision_update(
     scaled: collections.abc.Sequence[torch.Tensor | None],
     scale: typing.SupportsFloat | typing.SupportsIndex,
@@ -192,9 +351,47 @@ def plan_mixed_precision_update(
     See ampscaler.functional.plan_mixed_precision_update. Waits for the device.
     """
 
+def run_gradient_pass(
+    operation: str,
+    targets: collections.abc.Sequence[PassTarget],
+    scale: torch.Tensor,
+    *,
+    divisor: typing.SupportsFloat | typing.SupportsIndex | torch.Tensor | None,
+    norm_type: typing.SupportsFloat | typing.SupportsIndex,
+    max_norm: typing.SupportsFloat | typing.SupportsIndex | torch.Tensor | None,
+    eps: typing.SupportsFloat | typing.SupportsIndex,
+) -> PassResult | None:
+    """
+    One pass over the gradients of all targets: the total norm, and what of unscaling and clipping is to be written.
+
+    None, and nothing touched, when torch must do it (tensor subclasses, function modes). Does not wait.
+    """
+
 def stats_names() -> list[str]:
     """
     Names of the slots of the float64 vector `stats`, in their order.
+    """
+
+def step_amp_aware(
+    optimizer: typing.Any,
+    args: tuple[typing.Any, ...],
+    kwargs: dict[str, typing.Any],
+    *,
+    found_infs: collections.abc.Sequence[torch.Tensor],
+    scale: torch.Tensor | None,
+    divisor: typing.SupportsFloat | typing.SupportsIndex | torch.Tensor | None,
+    clip_coefficient: torch.Tensor | None,
+    device: torch.device,
+) -> tuple[typing.Any, torch.Tensor]:
+    """
+    optimizer.step(*args, **kwargs) with `grad_scale` and `found_inf` as attributes for its length. Returns its value and the flag.
+
+    Waits only where a fused SGD creates momentum buffers.
+    """
+
+def sum_found_inf(found_infs: collections.abc.Sequence[torch.Tensor]) -> float:
+    """
+    The sum of the flags, on any devices. Waits once.
     """
 
 def unscale_param_groups(

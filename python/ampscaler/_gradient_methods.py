@@ -16,7 +16,7 @@ from torch.amp.grad_scaler import OptState
 
 from ampscaler import _C, _optimizers
 from ampscaler._C import GradientWrite
-from ampscaler._opt_in import OptIn
+from ampscaler._opt_in import OptedIn
 from ampscaler._optimizers import CLIP_COEFFICIENT, State
 
 Optimizers = torch.optim.Optimizer | Iterable[torch.optim.Optimizer]
@@ -41,17 +41,17 @@ def _checked_number(method: str, argument: str, value: Any) -> float | torch.Ten
 class GradientMethods(torch.amp.GradScaler):
     """What GradScaler adds to torch's scaler. Tensors that are returned are on the device of the scale."""
 
-    _ampscaler: OptIn | None = None  # an attribute of the instance only after opting in
+    _ampscaler: OptedIn | None = None  # an attribute of the instance only after opting in
 
     @_disable_dynamo
     def clip_grad_norm_(
         self, optimizer: Optimizers, max_norm: float | torch.Tensor, norm_type: float = 2.0, eps: float = 0.0
     ) -> torch.Tensor:
-        """Limits the norm of the true gradients of one or several optimizers; returns it, as it was before: 0-dim float32.
+        """Limits the norm of the true gradients of one or several optimizers; returns what it was: 0-dim float32.
 
         Takes the place of `unscale_` and torch.nn.utils.clip_grad_norm_ and works with fused optimizers. One norm and
-        one coefficient count for all: 1 if the norm is at most `max_norm`, else max_norm / (norm + eps). Gradients that
-        hold inf or NaN are not clipped, and `step` will skip. Does not wait for the device.
+        one coefficient count for all: 1 if the norm is at most `max_norm`, else max_norm / (norm + eps). If a
+        gradient is inf or NaN, none is clipped, and `step` will skip all optimizers. Does not wait for the device.
 
         The gradients of torch's fused optimizers are not written: their step applies the coefficient. Those of other
         optimizers that take the scale themselves are multiplied by the coefficient and stay scaled; those of ordinary
@@ -73,6 +73,8 @@ class GradientMethods(torch.amp.GradScaler):
         if self._enabled:
             for index, one in enumerate(optimizers):
                 self._record_clip(one, found.found_inf_per_device[index], found.clip_coefficients[index])
+                if len(optimizers) > 1:
+                    self._record_joint_flag(one, found.found_inf)
         return found.norm
 
     @_disable_dynamo
@@ -100,7 +102,7 @@ class GradientMethods(torch.amp.GradScaler):
 
     @_disable_dynamo
     def grad_norm(self, optimizer: Optimizers, norm_type: float = 2.0) -> torch.Tensor:
-        """The norm of the true gradients that `step` will apply: 0-dim float32. Reads them, leaves no trace, does not wait."""
+        """The norm of the true gradients that `step` will apply: 0-dim float32. Only reads them. Does not wait."""
         optimizers = _optimizers.optimizer_list("grad_norm", optimizer)
         found = self._read("grad_norm", optimizers, norm_type)
         if found is None:
@@ -163,9 +165,9 @@ class GradientMethods(torch.amp.GradScaler):
 
     # What the methods share.
 
-    def _opted_in(self) -> OptIn:
+    def _opted_in(self) -> OptedIn:
         if self._ampscaler is None:
-            self._ampscaler = OptIn()
+            self._ampscaler = OptedIn()
         return self._ampscaler
 
     def _divisor(self) -> float | torch.Tensor | None:
@@ -233,6 +235,13 @@ class GradientMethods(torch.amp.GradScaler):
                 state["found_inf_per_device"] = found
         elif not _optimizers.is_amp_aware(optimizer):
             self._record_unscaled(optimizer, found)
+
+    def _record_joint_flag(self, optimizer: Any, found_inf: torch.Tensor) -> None:
+        """Not clipped because of another optimizer's gradients, an optimizer must not step either."""
+        state = self._per_optimizer_states.get(id(optimizer))
+        if state is not None and state["found_inf_per_device"]:
+            flags = state["found_inf_per_device"]
+            flags[found_inf.device] = _C.combine_found_inf([*flags.values(), found_inf], found_inf.device)
 
     def _record_unscaled(self, optimizer: Any, found: dict[torch.device, torch.Tensor]) -> None:
         state = self._per_optimizer_states[id(optimizer)]

@@ -13,8 +13,8 @@ Fp16Grads = Literal["error", "in_place", "in_optimizer"]
 
 
 @dataclasses.dataclass
-class OptIn:
-    """Exists from the first use of what torch does not have. Each default is torch's behaviour."""
+class OptedIn:
+    """Exists from the first use of what torch does not have on; each default is torch's behaviour."""
 
     policy: ScalePolicy | None = None
     fp16_grads: Fp16Grads = "error"
@@ -22,6 +22,6 @@ class OptIn:
     divisor: float | torch.Tensor | None = None  # until the next update()
     unscaled: UnscaledGradients | None = None  # until the next update(); with fix_upstream
 
-    def between_iterations(self) -> OptIn:
+    def between_iterations(self) -> OptedIn:
         """A copy for a scaler that starts from here."""
         return dataclasses.replace(self, unscaled=None)

@@ -6,6 +6,7 @@ does not look at.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import weakref
 from collections.abc import Iterable
@@ -30,10 +31,8 @@ _stepped_scaled: weakref.WeakSet[Any] = weakref.WeakSet()
 
 def remember_step(optimizer: Any, *, scaled: bool) -> None:
     """Keeps for stepped_scaled() whether an amp-aware optimizer stepped on scaled gradients."""
-    try:
+    with contextlib.suppress(TypeError):  # it cannot be referred to weakly, or hashed
         (_stepped_scaled.add if scaled else _stepped_scaled.discard)(optimizer)
-    except TypeError:  # it cannot be referred to weakly, or hashed
-        pass
 
 
 def stepped_scaled(optimizer: Any) -> bool:

@@ -5,8 +5,10 @@ A class of its own for what a policy with fix_upstream changes in torch's protoc
 
 from __future__ import annotations
 
+import sys
 import warnings
 import weakref
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -18,14 +20,26 @@ from ampscaler._C import GradientWrite
 from ampscaler._gradient_methods import GradientMethods
 from ampscaler._optimizers import CLIP_COEFFICIENT, OWNER, State
 
-# torch's words.
-PASSES_ITSELF = (
+# Set while _unscale_grads_ is called for the flags only. Its arguments do not tell: reading them would wait.
+_only_check: ContextVar[bool] = ContextVar("_only_check", default=False)
+
+_NO_CHECKS = "No inf checks were recorded for this optimizer."
+_NO_CLOSURE = "Closure use is not currently supported if GradScaler is enabled."
+_PASSES_ITSELF = (
     "GradScaler is going to stop passing itself as a keyword argument to the passed "
     "optimizer. In the near future GradScaler registers `grad_scale: Tensor` and "
     "`found_inf: Tensor` to the passed optimizer and let the optimizer use them directly."
 )
-_NO_CHECKS = "No inf checks were recorded for this optimizer."
-_NO_CLOSURE = "Closure use is not currently supported if GradScaler is enabled."
+
+
+def warn_that_the_scaler_is_passed() -> None:
+    """torch's FutureWarning, blamed on the line that called step, whatever torch.compile has put in between."""
+    frame, level = sys._getframe(), 1
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith(
+        (__name__, "ampscaler.grad_scaler", "torch._compile", "torch._dynamo")
+    ):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(_PASSES_ITSELF, FutureWarning, stacklevel=level)
 
 
 class Steps(GradientMethods):
@@ -45,32 +59,32 @@ class Steps(GradientMethods):
         """Unscales in place; returns {device: found_inf}. Does not wait for the device."""
         # A property is left to torch, which reads it once: reading it here as well might be seen.
         param_groups = getattr(optimizer, "__dict__", {}).get("param_groups")
-        found = _C.unscale_param_groups(param_groups, inv_scale, found_inf, allow_fp16)
+        if _only_check.get():
+            found = _C.check_param_groups(param_groups, inv_scale)
+        else:
+            found = _C.unscale_param_groups(param_groups, inv_scale, found_inf, allow_fp16)
         if found is None:
             return super()._unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16)
         return found
 
     @_disable_dynamo
-    def _check_inf_per_device(self, optimizer: Any) -> dict[torch.device, torch.Tensor]:
+    def _check_inf_per_device(self, optimizer: Any) -> dict[str, Any]:
         """What torch's fused optimizers need before a step: {device: found_inf}, and gradients are only read."""
-        found = None if self._replaces_unscale_grads() else self._check_by_reading(optimizer)
-        if found is None:
-            return super()._check_inf_per_device(optimizer)
-        self._entry(optimizer)["found_inf_per_device"] = found
-        return found
+        ours = not self._replaces_unscale_grads()
+        found = self._check_for_step(optimizer) if ours and self._mends() else None
+        if found is not None:
+            self._entry(optimizer)["found_inf_per_device"] = found
+            return found
+        token = _only_check.set(ours)
+        try:
+            return super()._check_inf_per_device(optimizer)  # which calls _unscale_grads_ with an inverse scale of 1
+        finally:
+            _only_check.reset(token)
 
     def _replaces_unscale_grads(self) -> bool:
-        """Whether a subclass or an instance has its own way to the gradients, which a check has to go as well."""
-        here = type(self)._unscale_grads_ is Steps._unscale_grads_
-        return not here or "_unscale_grads_" in self.__dict__
-
-    def _check_by_reading(self, optimizer: Any) -> dict[torch.device, torch.Tensor] | None:
-        scale, _ = self._check_scale_growth_tracker("_check_inf_per_device")
-        if self._mends():
-            user_scale = _optimizers.user_scale(optimizer)
-            return _C.check_for_step(optimizer.param_groups, scale, divisor=self._divisor(), user_scale=user_scale)
-        param_groups = getattr(optimizer, "__dict__", {}).get("param_groups")
-        return _C.check_param_groups(param_groups, scale)
+        """Whether a subclass or an instance has its own way to the gradients, with an inverse scale of its own."""
+        own = object.__getattribute__(self, "__dict__")  # unseen by a subclass that watches what torch looks up
+        return "_unscale_grads_" in own or type(self)._unscale_grads_ is not Steps._unscale_grads_
 
     # What torch's code cannot do.
 
@@ -149,6 +163,14 @@ class Steps(GradientMethods):
 
     # What fix_upstream mends.
 
+    def _check_for_step(self, optimizer: Any) -> dict[str, Any] | None:
+        scale, _ = self._check_scale_growth_tracker("_check_inf_per_device")
+        user_scale = _optimizers.user_scale(optimizer)
+        found: dict[Any, Any] | None = _C.check_for_step(
+            optimizer.param_groups, scale, divisor=self._divisor(), user_scale=user_scale
+        )
+        return found
+
     def _mends(self) -> bool:
         policy = None if self._ampscaler is None else self._ampscaler.policy
         return self._enabled and policy is not None and policy.fix_upstream
@@ -190,7 +212,7 @@ class Steps(GradientMethods):
         scaled = _optimizers.stage(self._peek(optimizer)) is OptState.READY
         with_scaler = _optimizers.takes_grad_scaler(optimizer)
         if with_scaler:
-            warnings.warn(PASSES_ITSELF, FutureWarning, stacklevel=4)
+            warn_that_the_scaler_is_passed()
         elif scaled and self._unscaled().shares(optimizer.param_groups):
             self.unscale_(optimizer)  # its own step would divide all by the scale, at each mention
             scaled = False
@@ -205,14 +227,16 @@ class Steps(GradientMethods):
             self._unscaled().add(optimizer.param_groups, found_inf)
         return value
 
-    def _maybe_opt_step(self, optimizer: Any, optimizer_state: State, *args: Any, **kwargs: Any) -> float | None:
+    def _maybe_opt_step(
+        self, optimizer: Any, optimizer_state: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> float | None:
         """torch's, but the flags of several devices are read together: waits once."""
         if _C.sum_found_inf(list(optimizer_state["found_inf_per_device"].values())) != 0.0:
             return None
         value: float | None = optimizer.step(*args, **kwargs)
         return value
 
-    def _found_inf_per_device(self, optimizer: Any) -> dict[torch.device, torch.Tensor]:
+    def _found_inf_per_device(self, optimizer: Any) -> dict[str, Any]:
         if not self._mends():
             return super()._found_inf_per_device(optimizer)
         state = self._peek(optimizer)

@@ -18,9 +18,9 @@ from torch.amp.grad_scaler import OptState, _refresh_per_optimizer_state
 
 from ampscaler import _C, _optimizers, functional
 from ampscaler._C import ScalePolicy
-from ampscaler._opt_in import Fp16Grads, OptIn
+from ampscaler._opt_in import Fp16Grads, OptedIn
 from ampscaler._optimizers import CLIP_COEFFICIENT
-from ampscaler._steps import PASSES_ITSELF, Steps
+from ampscaler._steps import Steps, warn_that_the_scaler_is_passed
 
 
 def _cuda_is_missing() -> bool:
@@ -81,7 +81,7 @@ class GradScaler(Steps):
             enabled = False
         super().__init__(device, init_scale, growth_factor, backoff_factor, growth_interval, enabled)
         if policy is not None or fp16_grads != "error":
-            self._ampscaler = OptIn(policy, fp16_grads)
+            self._ampscaler = OptedIn(policy, fp16_grads)
 
     @classmethod
     def check_only(
@@ -97,7 +97,7 @@ class GradScaler(Steps):
         scaler = cls(device, 1.0, policy=policy, fp16_grads=fp16_grads)
         mends = policy is not None and policy.fix_upstream
         fixed = ScalePolicy(min_scale=1.0, max_scale=1.0, fix_upstream=mends)
-        scaler._ampscaler = OptIn(fixed, fp16_grads, check_only=True)
+        scaler._ampscaler = OptedIn(fixed, fp16_grads, check_only=True)
         return scaler
 
     @_disable_dynamo
@@ -158,7 +158,7 @@ class GradScaler(Steps):
         scaled = _optimizers.stage(state) is OptState.READY
         if _optimizers.takes_grad_scaler(optimizer):
             self._check_step(optimizer, kwargs)
-            warnings.warn(PASSES_ITSELF, FutureWarning, stacklevel=2)  # torch's would blame the line below
+            warn_that_the_scaler_is_passed()  # torch's own warning would blame the line below
             value = self._step_with_grad_scaler(optimizer, args, kwargs)
         elif self._divisor() is not None or (state is not None and CLIP_COEFFICIENT in state):
             self._check_step(optimizer, kwargs)

@@ -86,7 +86,7 @@ def test_tensor_subclasses_are_refused_before_anything_is_written():
             raise AssertionError("nothing may reach it")
 
     scaler, optimizer, parameter = six_eight()
-    subclass = torch.nn.Parameter(Wrapper(torch.ones(2)), requires_grad=False)
+    subclass = Wrapper(torch.ones(2))
     subclass.grad = Wrapper(torch.ones(2))
     optimizer.param_groups[0]["params"].append(subclass)
     for call in (

@@ -5,6 +5,8 @@ import copy
 
 import pytest
 import torch
+
+from ampscaler import _C
 from clip_cases import (
     FUSED,
     INF,
@@ -18,8 +20,6 @@ from clip_cases import (
     parameters,
     set_gradients,
 )
-
-from ampscaler import _C
 
 
 def fused(name, params, **more):

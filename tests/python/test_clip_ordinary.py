@@ -3,6 +3,9 @@ way of their own, and with several at once."""
 
 import pytest
 import torch
+from torch.amp.grad_scaler import OptState
+
+from ampscaler import _C
 from clip_cases import (
     INF,
     NAN,
@@ -18,9 +21,6 @@ from clip_cases import (
     parameters,
     set_gradients,
 )
-from torch.amp.grad_scaler import OptState
-
-from ampscaler import _C
 
 ORDINARY = {
     "sgd": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}),
@@ -161,16 +161,21 @@ def test_one_norm_where_one_optimizer_is_unscaled_already():
     assert first.grad == 3.0 and second.grad == 4.0
 
 
-def test_a_nonfinite_gradient_of_one_optimizer_leaves_the_others_unclipped():
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("unscaled", [False, True])
+def test_a_nonfinite_gradient_of_one_optimizer_skips_them_all(fused, unscaled):
     first, second = torch.nn.Parameter(torch.zeros(1)), torch.nn.Parameter(torch.zeros(1))
     first.grad, second.grad = torch.tensor([INF]), torch.tensor([32.0])
-    optimizers = [torch.optim.SGD([p], 1.0) for p in (first, second)]
+    optimizers = [torch.optim.SGD([first], 1.0), torch.optim.SGD([second], 1.0, fused=fused)]
     scaler = make_scaler(4.0)
+    if unscaled:
+        scaler.unscale_(optimizers[1])
     assert scaler.clip_grad_norm_(optimizers, 5.0) == INF
-    assert second.grad == 8.0
     for optimizer in optimizers:
         scaler.step(optimizer)
-    assert (first, second) == (0.0, -8.0)
+    scaler.update()
+    assert (first, second) == (0.0, 0.0) and scaler.get_scale() == 2.0
+    assert second.grad == (32.0 if fused and not unscaled else 8.0)
 
 
 def test_a_gradient_that_comes_twice_counts_once():

@@ -4,10 +4,10 @@ import pickle
 
 import pytest
 import torch
-from clip_cases import INF, NAN, SCALE, exact_norm, gradients_of, make_scaler, parameters, set_gradients
 
 import ampscaler
 from ampscaler import _C
+from clip_cases import INF, NAN, SCALE, exact_norm, gradients_of, make_scaler, parameters, set_gradients
 
 
 def make(fused=False, scale=SCALE, **options):
@@ -53,7 +53,7 @@ def test_grad_norm_after_unscale_and_after_clip():
 
 
 def test_grads_are_scaled():
-    scaler, optimizer, params = make()
+    scaler, optimizer, _ = make()
     assert scaler.grads_are_scaled(optimizer)
     scaler.clip_grad_norm_(optimizer, 1.0)
     assert not scaler.grads_are_scaled(optimizer)

@@ -20,7 +20,7 @@
 namespace ampscaler::cpu {
 namespace {
 
-enum Kind : std::int64_t { kFinite, kInf, kNan };
+enum Kind : std::int64_t { kFinite, kInfinity, kNan };
 
 // One row of the result.
 struct Finding {
@@ -40,7 +40,7 @@ void add(Finding& finding, const Finding& later) {
 template <typename T>
 Kind kind_of(T value) {
   const auto wide = static_cast<double>(value);
-  return std::isnan(wide) ? kNan : std::isinf(wide) ? kInf : kFinite;
+  return std::isnan(wide) ? kNan : std::isinf(wide) ? kInfinity : kFinite;
 }
 
 // An element of two components counts once, as NaN if either is.

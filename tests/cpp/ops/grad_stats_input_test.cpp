@@ -2,6 +2,10 @@
 // `grad_stats` on the CPU: every layout and dtype of input, what it reads and on which threads, and what
 // it must not touch.
 
+#include <fstream>
+#include <set>
+#include <string>
+
 #include <ATen/Parallel.h>
 #include <ATen/ops/_lazy_clone.h>
 #include <c10/core/impl/COW.h>
@@ -68,6 +72,20 @@ TEST(GradStatsInput, ReadsOnlyAndWithEveryThread) {
     EXPECT_EQ(memory->writes(), 0);
     EXPECT_EQ(memory->threads().size(), static_cast<std::size_t>(threads));
   }
+}
+
+// A second one would bring a second pool of threads.
+TEST(GradStatsInput, TheProcessHasOneOpenMpRuntime) {
+  std::set<std::string> runtimes;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    for (const char* name : {"/libgomp", "/libomp", "/libiomp"}) {
+      if (line.find(name) != std::string::npos) {
+        runtimes.insert(line.substr(line.find('/')));
+      }
+    }
+  }
+  EXPECT_EQ(runtimes.size(), 1) << testing::PrintToString(runtimes);
 }
 
 TEST(GradStatsInput, ASmallListStaysOnTheCallingThread) {

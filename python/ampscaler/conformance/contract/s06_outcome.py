@@ -23,9 +23,9 @@ from ampscaler.conformance.tools_texts import (
 
 @behaviour(
     "S6.7",
-    "An ordinary step() reads each flag, at most once, adds them up and runs the optimizer, with all further arguments and in "
-    "the caller's grad mode, only if the sum is zero: 0.5, 2, -1 and NaN skip; a skip returns None, calls no hooks and "
-    "leaves the optimizer as it is",
+    "An ordinary step() reads each flag, at most once, adds them up and runs the optimizer, with all further "
+    "arguments and in the caller's grad mode, only if the sum is zero: 0.5, 2, -1 and NaN skip; a skip returns None, "
+    "calls no hooks and leaves the optimizer as it is",
 )
 def optimizer_runs_only_if_all_is_finite(case: Case) -> None:
     scaler = case.ready_scaler(4.0)
