@@ -128,14 +128,13 @@ PassResult run_without_gil(const std::vector<PassTarget>& targets, const at::Ten
 std::optional<FoundInfPerDevice> unscale_once(const py::object& param_groups,
                                               const at::Tensor& scale,
                                               const std::optional<Number>& divisor, bool allow_fp16,
-                                              bool write, const UnscaledGradients* unscaled) {
+                                              bool write, const UnscaledGradients& unscaled) {
   PassTarget scaled;
   PassTarget known;
   const bool complete = visit_gradients(param_groups.ptr(), [&](const at::Tensor& gradient) {
     TORCH_CHECK_VALUE(allow_fp16 || gradient.scalar_type() != at::kHalf,
                       "Attempting to unscale FP16 gradients.");
-    const bool is_known = unscaled != nullptr && unscaled->contains(gradient);
-    (is_known ? known : scaled).gradients.add(gradient);
+    (unscaled.contains(gradient) ? known : scaled).gradients.add(gradient);
     return true;
   });
   if (!complete) {
@@ -205,7 +204,7 @@ void bind_unscaled_gradients(py::module_& module) {
       "unscale_once", &unscale_once, py::arg("param_groups"), py::arg("scale"), py::kw_only(),
       py::arg("divisor"), py::arg("allow_fp16"), py::arg("write"), py::arg("unscaled"),
       "Unscales each gradient object once, in one pass; {device: flag}. Products that are not "
-      "finite set the flag too. Those in `unscaled` (or None) are only checked.\n\n"
+      "finite set the flag too. Those in `unscaled` are only checked.\n\n"
       "None, and nothing touched, when torch must do it. Checks all before the first write.");
   module.def("check_for_step", &check_for_step, py::arg("param_groups"), py::arg("scale"),
              py::kw_only(), py::arg("divisor"), py::arg("user_scale"),

@@ -109,7 +109,7 @@ class Steps(GradientMethods):
             divisor=self._divisor(),
             allow_fp16=self._allows_fp16(),
             write=self._divisor() is not None or not self._only_checks(),
-            unscaled=self._unscaled() if self._mends() else None,
+            unscaled=self._unscaled() if self._mends() else _C.UnscaledGradients(),
         )
 
     def _check_step(self, optimizer: Any, kwargs: dict[str, Any]) -> None:
@@ -265,8 +265,9 @@ class Steps(GradientMethods):
     def _drop_blank_entry(self, optimizer: Any) -> None:
         """A call that was refused leaves no entry: with one, the scaler does not pickle."""
         state = self._peek(optimizer)
-        blank = state is not None and state["stage"] is OptState.READY and not state["found_inf_per_device"]
-        if blank and CLIP_COEFFICIENT not in state:
+        if state is None or state["stage"] is not OptState.READY:
+            return
+        if not state["found_inf_per_device"] and CLIP_COEFFICIENT not in state:
             del self._per_optimizer_states[id(optimizer)]
 
     # Each gradient once, also where clipping unscales.
