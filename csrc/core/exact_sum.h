@@ -35,13 +35,12 @@ AMPSCALER_HOST_DEVICE inline ExactTerm exact_term(double value, int shift) {
   const std::uint64_t significand = exponent == 0 ? fraction : fraction | 1ULL << 52U;
   const int position = (exponent == 0 ? 1 : exponent) - 1075 + shift + kLimbBias;
   const int last = 32 * (kLimbs - 2) - 1;
-  const int inside = position < 0      ? 0
-                     : position > last ? last
-                                       : position;  // no write beyond the limbs
-  const auto offset = static_cast<unsigned>(inside) & 31U;
+  // No write beyond the limbs.
+  const auto inside = static_cast<unsigned>(position < 0 ? 0 : position > last ? last : position);
+  const unsigned offset = inside & 31U;
   const std::uint64_t low = (significand & 0xFFFF'FFFFU) << offset;
   const std::uint64_t high = ((significand >> 32U) << offset) + (low >> 32U);
-  return {inside >> 5U, {low & 0xFFFF'FFFFU, high & 0xFFFF'FFFFU, high >> 32U}};
+  return {static_cast<int>(inside >> 5U), {low & 0xFFFF'FFFFU, high & 0xFFFF'FFFFU, high >> 32U}};
 }
 
 AMPSCALER_HOST_DEVICE inline void add_exactly(std::uint64_t* limbs, double value, int shift = 0) {

@@ -119,7 +119,11 @@ inline constexpr std::int64_t kUnitOverheadBytes = 256;
 inline std::vector<std::uint32_t> UnitPlan::split(std::int64_t parts) const {
   const std::int64_t total = bytes_ + kUnitOverheadBytes * unit_total();
   const std::int64_t full_unit = kUnitBytes + kUnitOverheadBytes;
+  const auto target_of = [&](std::int64_t part) {  // without the overflow of total * part
+    return total / parts * part + total % parts * part / parts;
+  };
   std::vector<std::uint32_t> bounds{0};
+  bounds.reserve(static_cast<std::size_t>(parts) + 1);
   std::int64_t cost_before = 0;  // of all entries before the current one
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const PlanEntry entry = entries_[i];
@@ -127,12 +131,10 @@ inline std::vector<std::uint32_t> UnitPlan::split(std::int64_t parts) const {
     const std::int64_t units = entry.unit_end - first;
     const std::int64_t tail_bytes = entry_tail(entry) * element_bytes(entry_dtype(entry));
     const std::int64_t cost = (units - 1) * full_unit + tail_bytes + kUnitOverheadBytes;
-    for (auto part = static_cast<std::int64_t>(bounds.size()); part < parts; ++part) {
-      const std::int64_t target = total / parts * part + total % parts * part / parts;
-      if (target >= cost_before + cost) {
-        break;  // begins in a later entry
-      }
-      bounds.push_back(first + static_cast<std::uint32_t>((target - cost_before) / full_unit));
+    auto part = static_cast<std::int64_t>(bounds.size());
+    for (; part < parts && target_of(part) < cost_before + cost; ++part) {
+      bounds.push_back(first +
+                       static_cast<std::uint32_t>((target_of(part) - cost_before) / full_unit));
     }
     cost_before += cost;
   }

@@ -51,7 +51,7 @@ at::Tensor is_usable(const ScalingTensors& scaling) {
 }
 
 at::Tensor clip_coefficient(const at::Tensor& norm, const ClipTensors& rule) {
-  const at::Tensor one = at::ones_like(norm);
+  at::Tensor one = at::ones_like(norm);
   if (!rule.max_norm.has_value()) {
     return one;
   }
@@ -119,7 +119,7 @@ at::Tensor merged_norm(const at::Tensor& norms, double norm_type) {
   if (norm_type == 0.0) {
     return norms.sum(0);  // of counts
   }
-  const at::Tensor largest = norms.amax(0);
+  at::Tensor largest = norms.amax(0);
   if (norm_type > std::numeric_limits<double>::max()) {
     return largest;
   }

@@ -74,17 +74,20 @@ struct Axis {
   bool of_first;
 };
 
-std::vector<Axis> axes_of(const at::Tensor& first, const at::Tensor& second) {
-  std::vector<Axis> axes;
-  for (const at::Tensor* tensor : {&first, &second}) {
-    const auto bytes = static_cast<std::int64_t>(tensor->itemsize());
-    for (std::int64_t k = 0; k < tensor->dim(); ++k) {
-      const std::int64_t stride = tensor->stride(k) * bytes;
-      if (tensor->size(k) > 1) {
-        axes.push_back({stride, (tensor->size(k) - 1) * stride, tensor == &first});
-      }
+void append_axes(const at::Tensor& tensor, bool is_first, std::vector<Axis>& axes) {
+  const auto bytes = static_cast<std::int64_t>(tensor.itemsize());
+  for (std::int64_t k = 0; k < tensor.dim(); ++k) {
+    const std::int64_t stride = tensor.stride(k) * bytes;
+    if (tensor.size(k) > 1) {
+      axes.push_back({stride, (tensor.size(k) - 1) * stride, is_first});
     }
   }
+}
+
+std::vector<Axis> axes_of(const at::Tensor& first, const at::Tensor& second) {
+  std::vector<Axis> axes;
+  append_axes(first, /*is_first=*/true, axes);
+  append_axes(second, /*is_first=*/false, axes);
   std::sort(axes.begin(), axes.end(),
             [](const Axis& a, const Axis& b) { return a.stride > b.stride; });
   return axes;
@@ -118,20 +121,27 @@ bool interleave(const at::Tensor& first, const at::Tensor& second) {
 
 using Pair = std::pair<std::size_t, std::size_t>;
 
+// Whether two ranges that may meet belong to gradients that share memory.
+bool are_shared(at::TensorList grads, const MemoryRange& earlier, const MemoryRange& later) {
+  return earlier.end > later.begin &&
+         !interleave(held_memory(grads[std::min(earlier.index, later.index)]),
+                     held_memory(grads[std::max(earlier.index, later.index)]));
+}
+
 // Two gradients that share memory, the lower index first.
 std::optional<Pair> find_shared(at::TensorList grads) {
   const std::vector<MemoryRange> ranges = ranges_of(grads);
   std::uintptr_t reached = 0;  // the largest end so far
   for (std::size_t i = 0; i < ranges.size(); ++i) {
-    const bool meets = ranges[i].begin < reached;
-    reached = std::max(reached, ranges[i].end);
-    for (std::size_t k = 0; meets && k < i; ++k) {
-      const auto [low, high] = std::minmax(ranges[i].index, ranges[k].index);
-      if (ranges[k].end > ranges[i].begin &&
-          !interleave(held_memory(grads[low]), held_memory(grads[high]))) {
-        return Pair{low, high};
-      }
+    const MemoryRange& range = ranges[i];
+    const auto before = ranges.begin() + static_cast<std::ptrdiff_t>(range.begin < reached ? i : 0);
+    const auto shared = std::find_if(ranges.begin(), before, [&](const MemoryRange& earlier) {
+      return are_shared(grads, earlier, range);
+    });
+    if (shared != before) {
+      return Pair(std::minmax(shared->index, range.index));
     }
+    reached = std::max(reached, range.end);
   }
   return std::nullopt;
 }

@@ -26,6 +26,8 @@ namespace ampscaler::ops {
 namespace {
 
 constexpr std::int64_t kLowWord = 0xFFFF'FFFF;
+// From the bias of a float's exponent to that of a double's, in the bits of a double.
+constexpr std::int64_t kRebias = 0x3800'0000'0000'0000;
 
 // Where a floating dtype keeps what in its bits.
 struct Format {
@@ -59,7 +61,8 @@ void add_exactly(const at::Tensor& limbs, const at::Tensor& value, const at::Ten
                  const Format& format) {
   const at::Tensor bits = bits_of(value, format);
   const at::Tensor exponent = at::bitwise_right_shift(bits, format.fraction_bits);
-  const std::int64_t hidden = std::int64_t{1} << static_cast<unsigned>(format.fraction_bits);
+  const auto hidden =
+      static_cast<std::int64_t>(std::uint64_t{1} << static_cast<unsigned>(format.fraction_bits));
   const at::Tensor fraction = bits.bitwise_and(hidden - 1);
   const at::Tensor significand = at::where(exponent == 0, fraction, fraction + hidden);
   // Only that of a 0 can be below the first limb.
@@ -89,11 +92,10 @@ void add_squares(const at::Tensor& limbs, const at::Tensor& magnitudes, const at
 
 // A float32 becomes the double of the same value; both keep the order of numbers.
 at::Tensor to_double_bits(const at::Tensor& largest, const Format& format) {
-  const at::Tensor bits = bits_of(largest, format);
+  at::Tensor bits = bits_of(largest, format);
   if (format.real == at::kDouble) {
     return bits;
   }
-  constexpr std::int64_t kRebias = std::int64_t{1023 - 127} << 52U;
   return at::where(bits == 0, bits, at::bitwise_left_shift(bits, 29) + kRebias);
 }
 
@@ -201,7 +203,6 @@ at::Tensor largest_magnitude(const at::Tensor& words, at::ScalarType real) {
   if (real == at::kDouble) {
     return bits.contiguous().view(at::kDouble);
   }
-  constexpr std::int64_t kRebias = std::int64_t{1023 - 127} << 52U;
   return from_bits(at::bitwise_right_shift((bits - kRebias).clamp_min(0), 29), format_of(real));
 }
 

@@ -21,7 +21,7 @@ constexpr std::int64_t word_index(std::size_t offset) {
 
 /// How many elements are worked on at once, which bounds temporary memory; squares of so many, each below
 /// 4 * 2^2046, stay within the limbs.
-inline constexpr std::int64_t kChunkElements = 1 << 21;
+inline constexpr std::int64_t kChunkElements = 2'097'152;  // 2^21
 
 /// float64, but float32 on MPS.
 at::ScalarType real_type(at::Device device);

@@ -37,6 +37,7 @@ void check_distinct(const char* method, const std::vector<JointPass::Member>& me
 }
 
 // Within one optimizer a gradient that occurs twice counts once; but two would each unscale it.
+// NOLINTNEXTLINE(readability-function-size): the macro nests deeply
 void check_no_common_gradient(const char* method, const std::vector<PassTarget>& targets) {
   if (targets.size() < 2) {
     return;

@@ -31,6 +31,24 @@ at::Tensor factor(const ops::GradStats& found, core::FactorSlot slot) {
   return found.factors.select(0, slot);
 }
 
+// Sorting is cheaper than hashing, and mostly all there is to do.
+bool has_duplicates(const std::vector<at::Tensor>& gradients) {
+  std::vector<const void*> keys;
+  keys.reserve(gradients.size());
+  for (const at::Tensor& gradient : gradients) {
+    keys.push_back(gradient.unsafeGetTensorImpl());
+  }
+  std::ranges::sort(keys);
+  return std::ranges::adjacent_find(keys) != keys.end();
+}
+
+void keep_first_mentions(std::vector<at::Tensor>& gradients) {
+  std::unordered_set<const void*> seen;
+  std::erase_if(gradients, [&](const at::Tensor& gradient) {
+    return !seen.insert(gradient.unsafeGetTensorImpl()).second;
+  });
+}
+
 // The gradients of one optimizer on one device, with the scalars of their pass there.
 struct ListPass {
   const PassTarget& target;
@@ -163,7 +181,7 @@ std::optional<at::Tensor> second_factor(const ListPass& pass, const ops::GradSta
     case GradientWrite::kUnscaleAndClip:
       break;
   }
-  const at::Tensor own = factor(pass.found, core::kUnscaleAndClip);
+  at::Tensor own = factor(pass.found, core::kUnscaleAndClip);
   if (only_list) {
     return own;
   }
@@ -218,17 +236,8 @@ void GradientLists::add(const at::Tensor& gradient) {
 
 void GradientLists::remove_duplicates() {
   for (DeviceList& list : lists_) {
-    std::vector<const void*> keys;
-    keys.reserve(list.gradients.size());
-    for (const at::Tensor& gradient : list.gradients) {
-      keys.push_back(gradient.unsafeGetTensorImpl());
-    }
-    std::ranges::sort(keys);  // rarely more than that: hashing every time would cost more
-    if (std::ranges::adjacent_find(keys) != keys.end()) {
-      std::unordered_set<const void*> seen;
-      std::erase_if(list.gradients, [&](const at::Tensor& gradient) {
-        return !seen.insert(gradient.unsafeGetTensorImpl()).second;
-      });
+    if (has_duplicates(list.gradients)) {
+      keep_first_mentions(list.gradients);
     }
   }
 }

@@ -54,10 +54,10 @@ struct PassTarget {
   bool scaled = true;
   GradientWrite write = GradientWrite::kNothing;
   /// See ops::GradStatsOptions.
-  std::optional<at::Tensor> user_scale = {};
+  std::optional<at::Tensor> user_scale = std::nullopt;
   /// What earlier passes have left to the optimizer to multiply by: true gradients are smaller by this.
   /// 0-dim float64 on the device of the scale.
-  std::optional<at::Tensor> clip_coefficient = {};
+  std::optional<at::Tensor> clip_coefficient = std::nullopt;
 };
 
 struct PassResult {

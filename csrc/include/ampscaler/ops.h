@@ -65,22 +65,22 @@ AMPSCALER_API void advance_scale_(const at::Tensor& scale, const at::Tensor& gro
 struct GradStatsOptions {
   /// Total weight of the accumulated micro-batches; 1 element, any real dtype. One that is not positive
   /// and finite sets the flag.
-  std::optional<at::Tensor> divisor = {};
+  std::optional<at::Tensor> divisor = std::nullopt;
   /// The user's own `optimizer.grad_scale`; 1 element, rounded to float32 as torch does. Gradients that
   /// are unscaled in place are not divided by it, but the norm is.
-  std::optional<at::Tensor> user_scale = {};
+  std::optional<at::Tensor> user_scale = std::nullopt;
   /// 2, inf, or any other p >= 0: for those the result is plain double arithmetic. 0 counts tensors with
   /// an element that is not 0, like torch's clip_grad_norm_.
   double norm_type = 2.0;
   /// Limit of the norm, > 0 or c10::ValueError; none by default. A tensor (1 element, any real dtype) is
   /// not read, so there a value that is not > 0 counts as none; it wins if both are given.
-  std::optional<double> max_norm = {};
-  std::optional<at::Tensor> max_norm_tensor = {};
+  std::optional<double> max_norm = std::nullopt;
+  std::optional<at::Tensor> max_norm_tensor = std::nullopt;
   /// Added to the norm where clipping divides by it; torch's clip_grad_norm_ has 1e-6. >= 0.
   double eps = 0.0;
   /// Sums of earlier calls: int64, the words of core::GradSums, zeros at first. The call adds its own
   /// sums, and its results are those of all gradients so far.
-  std::optional<at::Tensor> accumulate = {};
+  std::optional<at::Tensor> accumulate = std::nullopt;
 };
 
 /// What a pass has found: vectors on the device of `scale`, with the slots that stats_names() and
