@@ -42,6 +42,12 @@ ScalePolicy from_fields(const Fields& fields) {
   return make_policy(py::cast<Limit>(fields[0]), py::cast<Limit>(fields[1]), fix_upstream);
 }
 
+// Python's own way with pickle protocols below 2 would end the process, on an object without its base.
+py::tuple reduce(const py::object& self, int /*protocol*/) {
+  const py::object make = py::module_::import("copyreg").attr("__newobj__");
+  return py::make_tuple(make, py::make_tuple(py::type::of(self)), self.attr("__getstate__")());
+}
+
 py::object clamp(const ScalePolicy& self, const py::object& scale) {
   if (THPVariable_Check(scale.ptr())) {
     return py::cast(self.clamp(THPVariable_Unpack(scale.ptr())));
@@ -103,7 +109,8 @@ void bind_scale_policy(py::module_& module) {
       .def("__eq__", &is_equal, py::arg("other"))
       .def("__hash__", [](const ScalePolicy& self) { return py::hash(fields_of(self)); })
       .def("__repr__", &describe)
-      .def(py::pickle(&fields_of, &from_fields));
+      .def(py::pickle(&fields_of, &from_fields))
+      .def("__reduce_ex__", &reduce, py::arg("protocol"));
   module.def(
       "advance_scale_", &advance_scale_, py::arg("scale"), py::arg("growth_tracker"),
       py::arg("found_infs"), py::arg("growth_factor"), py::arg("backoff_factor"),

@@ -135,7 +135,7 @@ std::optional<FoundInfPerDevice> unscale_once(const py::object& param_groups,
     TORCH_CHECK_VALUE(allow_fp16 || gradient.scalar_type() != at::kHalf,
                       "Attempting to unscale FP16 gradients.");
     (unscaled.contains(gradient) ? known : scaled).gradients.add(gradient);
-    return true;
+    return GradientGroups::may_take_our_operators(gradient);
   });
   if (!complete) {
     return std::nullopt;
@@ -160,7 +160,7 @@ std::optional<FoundInfPerDevice> check_for_step(const py::object& param_groups,
   const bool complete = visit_gradients(param_groups.ptr(), [&](const at::Tensor& gradient) {
     target.gradients.add(gradient);
     in_double = in_double || gradient.scalar_type() == at::kDouble;
-    return true;
+    return GradientGroups::may_take_our_operators(gradient);
   });
   if (!complete || !target.gradients.are_disjoint()) {
     return std::nullopt;

@@ -442,7 +442,7 @@ def unscale_once(
     unscaled: UnscaledGradients,
 ) -> dict[torch.device, torch.Tensor] | None:
     """
-    Unscales each gradient object once, in one pass; {device: flag}. Products that are not finite set the flag too. Those in `unscaled` (or None) are only checked.
+    Unscales each gradient object once, in one pass; {device: flag}. Products that are not finite set the flag too. Those in `unscaled` are only checked.
 
     None, and nothing touched, when torch must do it. Checks all before the first write.
     """

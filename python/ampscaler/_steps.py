@@ -100,7 +100,11 @@ class Steps(GradientMethods):
         if found is None:
             inv_scale, found_inf = self._inverse_scale()
             found = self._unscale_grads_(optimizer, inv_scale, found_inf, self._allows_fp16())
-        self._record_unscaled(optimizer, found)
+        state = self._entry(optimizer)
+        state["found_inf_per_device"] = found
+        state["stage"] = OptState.UNSCALED
+        if self._mends():
+            self._unscaled().add(optimizer.param_groups)
 
     def _unscale_by_pass(self, optimizer: Any) -> dict[torch.device, torch.Tensor] | None:
         return _C.unscale_once(
@@ -139,9 +143,9 @@ class Steps(GradientMethods):
     def _step_amp_aware(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float | None:
         """The step of an optimizer that gets scale, divisor and clip coefficient as one factor to divide by."""
         state = self._entry(optimizer)
-        scaled = state["stage"] is OptState.READY
-        if scaled and CLIP_COEFFICIENT not in state:
+        if state["stage"] is OptState.READY and CLIP_COEFFICIENT not in state:
             self._check_inf_per_device(optimizer)
+        scaled = state["stage"] is not OptState.UNSCALED  # trainers write numbers of their own there
         if self._mends() and not state["found_inf_per_device"]:
             raise AssertionError(_NO_CHECKS)
         device = self._scale_or_one().device
@@ -150,7 +154,7 @@ class Steps(GradientMethods):
             args,
             kwargs,
             found_infs=list(state["found_inf_per_device"].values()),
-            scale=self._scale if scaled else None,
+            scale=self._get_scale_async() if scaled else None,
             divisor=self._divisor() if scaled else None,
             clip_coefficient=state.get(CLIP_COEFFICIENT),
             device=device,

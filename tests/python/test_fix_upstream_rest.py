@@ -88,6 +88,68 @@ def test_an_override_of_the_way_to_the_gradients_is_honoured():
         assert p.tolist() == [-1.0, -1.0] and calls.pop() == factor
 
 
+def test_stages_that_trainers_write_are_taken_as_by_torch():
+    for fused in (False, True):
+        results = []
+        for scaler in (theirs(), ours()):
+            p = parameter(8.0)
+            optimizer = sgd(p, fused=fused)
+            scaler.unscale_(optimizer)
+            scaler._per_optimizer_states[id(optimizer)]["stage"] = 2
+            scaler.unscale_(optimizer)
+            results.append((p.grad.tolist(), scaler._per_optimizer_states[id(optimizer)]["stage"]))
+            scaler._per_optimizer_states[id(optimizer)]["stage"] = 2
+            scaler.step(optimizer)
+            results[-1] += (p.tolist(),)
+        assert results[1] == ([2.0, 2.0], OptState.UNSCALED, [0.5, 0.5] if fused else [-1.0, -1.0])
+        assert results[0] == ([0.5, 0.5], OptState.UNSCALED, [0.875, 0.875] if fused else [0.5, 0.5])
+
+
+def test_flags_of_any_shape_count():
+    scaler, optimizer = ours(), sgd(parameter(8.0))
+    scaler.unscale_(optimizer)
+    two = {torch.device("cpu"): torch.zeros(1), torch.device("meta"): torch.ones(())}
+    scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"] = two
+    scaler.step(optimizer)
+    scaler.update()
+    assert scaler.get_scale() == 2.0
+
+
+def test_an_override_of_the_scale_is_honoured():
+    class Sub(ampscaler.GradScaler):
+        def _get_scale_async(self):
+            return torch.tensor(2.0)
+
+    p = parameter(8.0)
+    ours(cls=Sub).step(sgd(p, fused=True))
+    assert p.tolist() == [-3.0, -3.0]
+
+
+def test_functional_transforms_and_modes_go_through_torch():
+    def unscaled(gradient):
+        p = parameter(8.0)
+        p.grad = gradient
+        scaler.unscale_(sgd(p))
+        scaler.update(4.0)
+        return p.grad
+
+    scaler = ours()
+    with torch._subclasses.FakeTensorMode():
+        fake = ours()
+        fake.unscale_(sgd(parameter(8.0)))
+    assert type(fake._scale) is torch._subclasses.FakeTensor
+
+    class Mode(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            seen.append(str(function))
+            return function(*args, **(kwargs or {}))
+
+    seen: list[str] = []
+    with Mode():
+        assert unscaled(torch.full((2,), 8.0)).tolist() == [2.0, 2.0]
+    assert "aten._amp_foreach_non_finite_check_and_unscale_.default" in seen
+
+
 def test_tensor_subclasses_go_through_torch():
     class Tagged(torch.Tensor):
         pass

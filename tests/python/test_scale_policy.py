@@ -48,6 +48,8 @@ def test_fix_upstream_is_part_of_the_value():
     assert policy.fix_upstream and policy != ScalePolicy(min_scale=0.5)
     assert eval(repr(policy)) == copy.deepcopy(policy) == pickle.loads(pickle.dumps(policy)) == policy
     assert len({policy, ScalePolicy(min_scale=0.5)}) == 2
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        assert pickle.loads(pickle.dumps(policy, protocol)) == policy
     for wrong in (1, 0, None, "yes", torch.tensor(True)):
         with pytest.raises(TypeError, match="fix_upstream"):
             ScalePolicy(fix_upstream=wrong)
