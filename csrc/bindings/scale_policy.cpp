@@ -1,9 +1,9 @@
 // Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
 // ScalePolicy for Python, and the update of the drop-in under one.
 
-#include <utility>
 #include <vector>
 
+#include <pybind11/typing.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <ampscaler/gradient_groups.h>
@@ -17,8 +17,8 @@ namespace {
 
 using Limit = std::optional<double>;
 
-ScalePolicy make_policy(const Limit& min_scale, const Limit& max_scale) {
-  return ScalePolicy().min_scale(min_scale).max_scale(max_scale);
+ScalePolicy make_policy(const Limit& min_scale, const Limit& max_scale, bool fix_upstream) {
+  return ScalePolicy().min_scale(min_scale).max_scale(max_scale).fix_upstream(fix_upstream);
 }
 
 std::string describe(const ScalePolicy& self) {
@@ -26,14 +26,27 @@ std::string describe(const ScalePolicy& self) {
     return limit ? std::string(py::repr(py::float_(*limit))) : std::string("None");
   };
   return "ScalePolicy(min_scale=" + text(self.min_scale()) +
-         ", max_scale=" + text(self.max_scale()) + ")";
+         ", max_scale=" + text(self.max_scale()) +
+         ", fix_upstream=" + (self.fix_upstream() ? "True)" : "False)");
 }
 
-using Limits = std::pair<Limit, Limit>;
+using Fields = py::typing::Tuple<Limit, Limit, bool>;
 
-Limits limits_of(const ScalePolicy& self) { return {self.min_scale(), self.max_scale()}; }
+Fields fields_of(const ScalePolicy& self) {
+  return py::make_tuple(self.min_scale(), self.max_scale(), self.fix_upstream());
+}
 
-ScalePolicy from_limits(const Limits& limits) { return make_policy(limits.first, limits.second); }
+// Pickles from before fix_upstream end with max_scale.
+ScalePolicy from_fields(const Fields& fields) {
+  const bool fix_upstream = fields.size() > 2 && py::cast<bool>(fields[2]);
+  return make_policy(py::cast<Limit>(fields[0]), py::cast<Limit>(fields[1]), fix_upstream);
+}
+
+// Python's own way with pickle protocols below 2 would end the process, on an object without its base.
+py::tuple reduce(const py::object& self, int /*protocol*/) {
+  const py::object make = py::module_::import("copyreg").attr("__newobj__");
+  return py::make_tuple(make, py::make_tuple(py::type::of(self)), self.attr("__getstate__")());
+}
 
 py::object clamp(const ScalePolicy& self, const py::object& scale) {
   if (THPVariable_Check(scale.ptr())) {
@@ -74,25 +87,30 @@ void advance_scale_(const at::Tensor& scale, const at::Tensor& growth_tracker,
 void bind_scale_policy(py::module_& module) {
   py::class_<ScalePolicy>(
       module, "ScalePolicy",
-      "What a scaler does beyond torch's rule: the scale stays within [min_scale, max_scale].\n\n"
+      "What a scaler does beyond torch's: the scale stays within [min_scale, max_scale], and with "
+      "fix_upstream what is wrong in torch's scaler is mended.\n\n"
       "Each limit is None (no limit) or in [2**-126, 2**126], else ValueError, rounded to float32. "
       "Immutable.")
       .def(py::init(&make_policy), py::kw_only(), py::arg("min_scale") = py::none(),
-           py::arg("max_scale") = py::none())
+           py::arg("max_scale") = py::none(), py::arg("fix_upstream").noconvert() = false)
       .def_property_readonly(
           "min_scale", [](const ScalePolicy& self) { return self.min_scale(); },
           "The scale does not fall below this; None: no floor.")
       .def_property_readonly(
           "max_scale", [](const ScalePolicy& self) { return self.max_scale(); },
           "The scale does not grow beyond this; None: no cap.")
+      .def_property_readonly(
+          "fix_upstream", [](const ScalePolicy& self) { return self.fix_upstream(); },
+          "GradScaler mends what is wrong in torch's own scaler. (AmpScaler has none of it.)")
       .def("clamp", &clamp, py::arg("scale"),
            "The nearest scale within the limits: a float, or a new float32 tensor for a tensor. "
            "ValueError "
            "for a float NaN; does not wait.")
       .def("__eq__", &is_equal, py::arg("other"))
-      .def("__hash__", [](const ScalePolicy& self) { return py::hash(py::cast(limits_of(self))); })
+      .def("__hash__", [](const ScalePolicy& self) { return py::hash(fields_of(self)); })
       .def("__repr__", &describe)
-      .def(py::pickle(&limits_of, &from_limits));
+      .def(py::pickle(&fields_of, &from_fields))
+      .def("__reduce_ex__", &reduce, py::arg("protocol"));
   module.def(
       "advance_scale_", &advance_scale_, py::arg("scale"), py::arg("growth_tracker"),
       py::arg("found_infs"), py::arg("growth_factor"), py::arg("backoff_factor"),

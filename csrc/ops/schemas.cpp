@@ -47,6 +47,11 @@ TORCH_LIBRARY(ampscaler, library) {
   library.def("unscale_gradients.Tensor(Tensor[] scaled, Tensor scale) -> Tensor[]", tags);
   library.def("unscale_gradients.Scalar(Tensor[] scaled, float scale) -> Tensor[]", tags);
   library.def("global_grad_norm(Tensor[] gradients) -> Tensor", tags);
+  library.def(
+      "unscale_and_clip(Tensor[] scaled, Tensor scale, float max_norm, *, "
+      "Tensor? max_norm_tensor=None, float norm_type=2, float eps=0) -> "
+      "(Tensor[] gradients, Tensor grad_norm, Tensor clip_coefficient, Tensor found_inf)",
+      tags);
 }
 
 namespace ampscaler::ops {

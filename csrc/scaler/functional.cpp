@@ -60,6 +60,13 @@ at::Tensor global_grad_norm(const std::vector<at::Tensor>& gradients) {
   return ops::global_grad_norm(present(gradients));
 }
 
+ClippedGradients unscale_and_clip(const std::vector<at::Tensor>& scaled, const at::Tensor& scale,
+                                  double max_norm, double norm_type, double eps) {
+  const auto [gradients, norm, coefficient, found_inf] =
+      ops::unscale_and_clip(present(scaled), scale, max_norm, {}, norm_type, eps);
+  return {spread(gradients, scaled), norm, coefficient, found_inf};
+}
+
 MixedPrecisionPlan plan_mixed_precision_update(const std::vector<at::Tensor>& scaled, double scale,
                                                double max_norm, double backoff_factor) {
   check_plan_arguments(scale, max_norm, backoff_factor);

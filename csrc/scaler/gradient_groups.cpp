@@ -31,6 +31,10 @@ constexpr DispatchKeySet kPlainKeys =
     DispatchKeySet({DispatchKey::CPU, DispatchKey::CUDA, DispatchKey::AutogradCPU,
                     DispatchKey::AutogradCUDA, DispatchKey::ADInplaceOrView});
 
+constexpr DispatchKeySet kSparseKeys =
+    DispatchKeySet({DispatchKey::SparseCPU, DispatchKey::SparseCUDA, DispatchKey::AutogradCPU,
+                    DispatchKey::AutogradCUDA});
+
 // Keys that may be active on the thread without anyone wanting to see the operator: none of them
 // has a kernel for it.
 constexpr DispatchKeySet kHarmlessThreadKeys =
@@ -61,6 +65,11 @@ void unscale_group(const GradientGroups::DtypeGroup& group, const at::Tensor& in
 }
 
 }  // namespace
+
+bool GradientGroups::may_take_our_operators(const at::Tensor& gradient) {
+  return is_subset(c10::impl::tls_local_dispatch_key_set().included_, kHarmlessThreadKeys) &&
+         is_subset(gradient.key_set(), kPlainKeys | kSparseKeys);
+}
 
 bool GradientGroups::is_plain(const at::Tensor& gradient) {
   return is_subset(c10::impl::tls_local_dispatch_key_set().included_, kHarmlessThreadKeys) &&
@@ -127,7 +136,7 @@ at::Tensor combine_found_inf(const std::vector<DeviceFoundInf>& found_inf_per_de
   std::vector<at::Tensor> on_device;
   on_device.reserve(found_inf_per_device.size());
   for (const DeviceFoundInf& found : found_inf_per_device) {
-    on_device.push_back(ops::on_device(found.found_inf, device));
+    on_device.push_back(ops::on_device(found.found_inf, device).reshape({}));
   }
   // Never the recorded flag itself: what an optimizer does to its copy must not reach update().
   return on_device.size() == 1 ? on_device.front().clone() : at::max(at::stack(on_device));

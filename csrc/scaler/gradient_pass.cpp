@@ -124,6 +124,19 @@ std::vector<ListPass> prepare(const std::vector<PassTarget>& targets, const at::
   return passes;
 }
 
+// Also across targets: a gradient of two optimizers would be written twice.
+void check_all_disjoint(const char* operation, const std::vector<ListPass>& passes) {
+  GradientLists all;
+  for (const ListPass& pass : passes) {
+    for (const at::Tensor& gradient : pass.list.gradients) {
+      all.add(gradient);
+    }
+  }
+  for (const GradientLists::DeviceList& list : all.lists()) {
+    ops::check_disjoint(operation, list.gradients);
+  }
+}
+
 // Before the first write, so that what one list is refused for does not come after another is written.
 void check_all(const char* operation, const std::vector<ListPass>& passes) {
   for (const ListPass& pass : passes) {
@@ -131,9 +144,9 @@ void check_all(const char* operation, const std::vector<ListPass>& passes) {
     const bool in_place = pass.target.write != GradientWrite::kNothing;
     ops::check_pass(operation, pass.list.gradients, pass.scale, o.divisor, o.user_scale,
                     o.norm_type, o.max_norm, o.max_norm_tensor, o.eps, o.accumulate, in_place);
-    if (passes.size() > 1) {  // of a single list the operator itself makes sure
-      ops::check_disjoint(operation, pass.list.gradients);
-    }
+  }
+  if (passes.size() > 1) {  // of a single list the operator itself makes sure
+    check_all_disjoint(operation, passes);
   }
 }
 

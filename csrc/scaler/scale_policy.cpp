@@ -41,8 +41,13 @@ ScalePolicy& ScalePolicy::max_scale(std::optional<double> value) {
   return *this;
 }
 
+ScalePolicy& ScalePolicy::fix_upstream(bool value) {
+  fix_upstream_ = value;
+  return *this;
+}
+
 double ScalePolicy::clamp(double scale) const {
-  if (*this == ScalePolicy()) {
+  if (!has_limits()) {
     return scale;
   }
   TORCH_CHECK_VALUE(!std::isnan(scale), "ScalePolicy: scale: expected a number, got nan");
@@ -51,7 +56,7 @@ double ScalePolicy::clamp(double scale) const {
 }
 
 at::Tensor ScalePolicy::clamp(const at::Tensor& scale) const {
-  if (*this == ScalePolicy()) {
+  if (!has_limits()) {
     return scale;
   }
   const auto scalar = [](const std::optional<double>& limit) {

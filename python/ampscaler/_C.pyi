@@ -16,8 +16,10 @@ __all__: list[str] = [
     "ScalePolicy",
     "StepOutcome",
     "StepResult",
+    "UnscaledGradients",
     "advance_scale_",
     "applies_clip_coefficient",
+    "check_for_step",
     "check_param_groups",
     "clamp_gradients",
     "combine_found_inf",
@@ -31,6 +33,7 @@ __all__: list[str] = [
     "stats_names",
     "step_amp_aware",
     "sum_found_inf",
+    "unscale_once",
     "unscale_param_groups",
 ]
 
@@ -103,6 +106,24 @@ class PassResult:
     @property
     def norm(self) -> torch.Tensor: ...
 
+class UnscaledGradients:
+    """
+    The gradients of this iteration that were divided by the scale, held weakly.
+    """
+    def __init__(self) -> None: ...
+    def add(self, param_groups: typing.Any, found_inf: torch.Tensor | None = None) -> None:
+        """
+        Their gradients hold true values now; with `found_inf`, the flag of a fused step, if that step was not skipped.
+        """
+    def contains_any(self, param_groups: typing.Any) -> bool:
+        """
+        Whether a gradient in there holds its true value. Waits only where a fused step has the answer.
+        """
+    def shares(self, param_groups: typing.Any) -> bool:
+        """
+        The same, or a gradient in there occurs twice.
+        """
+
 class StepOutcome(enum.Enum):
     """
     What AmpScaler.step did.
@@ -138,29 +159,35 @@ class StepResult:
 
 class ScalePolicy:
     """
-    What a scaler does beyond torch's rule: the scale stays within [min_scale, max_scale].
+    What a scaler does beyond torch's: the scale stays within [min_scale, max_scale], and with fix_upstream what is wrong in torch's scaler is mended.
 
     Each limit is None (no limit) or in [2**-126, 2**126], else ValueError, rounded to float32. Immutable.
     """
     def __eq__(self, other: typing.Any) -> typing.Any: ...
-    def __getstate__(self) -> tuple[float | None, float | None]: ...
+    def __getstate__(self) -> tuple[float | None, float | None, bool]: ...
     def __hash__(self) -> int: ...
     def __init__(
         self,
         *,
         min_scale: typing.SupportsFloat | typing.SupportsIndex | None = None,
         max_scale: typing.SupportsFloat | typing.SupportsIndex | None = None,
+        fix_upstream: bool = False,
     ) -> None: ...
     def __repr__(self) -> str: ...
     def __setstate__(
         self,
         arg0: tuple[
-            typing.SupportsFloat | typing.SupportsIndex | None, typing.SupportsFloat | typing.SupportsIndex | None
+            typing.SupportsFloat | typing.SupportsIndex | None, typing.SupportsFloat | typing.SupportsIndex | None, bool
         ],
     ) -> None: ...
     def clamp(self, scale: typing.Any) -> typing.Any:
         """
         The nearest scale within the limits: a float, or a new float32 tensor for a tensor. ValueError for a float NaN; does not wait.
+        """
+    @property
+    def fix_upstream(self) -> bool:
+        """
+        GradScaler mends what is wrong in torch's own scaler. (AmpScaler has none of it.)
         """
     @property
     def max_scale(self) -> float | None:
@@ -293,6 +320,17 @@ def applies_clip_coefficient(optimizer: typing.Any) -> bool:
     True for torch's own fused optimizers: what is set as their grad_scale is sure to be applied.
     """
 
+def check_for_step(
+    param_groups: typing.Any,
+    scale: torch.Tensor,
+    *,
+    divisor: typing.SupportsFloat | typing.SupportsIndex | torch.Tensor | None,
+    user_scale: typing.SupportsFloat | typing.SupportsIndex | torch.Tensor | None,
+) -> dict[torch.device, torch.Tensor] | None:
+    """
+    Reads the gradients of a fused optimizer: {device: flag}, set also where dividing by scale, divisor and user_scale overflows; or None when torch must do it. Does not wait.
+    """
+
 def check_param_groups(param_groups: typing.Any, scale: torch.Tensor) -> dict[torch.device, torch.Tensor] | None:
     """
     torch.amp.GradScaler._check_inf_per_device by reading only: {device: flag}, or None when torch must do it. Does not wait.
@@ -392,6 +430,21 @@ def step_amp_aware(
 def sum_found_inf(found_infs: collections.abc.Sequence[torch.Tensor]) -> float:
     """
     The sum of the flags, on any devices. Waits once.
+    """
+
+def unscale_once(
+    param_groups: typing.Any,
+    scale: torch.Tensor,
+    *,
+    divisor: typing.SupportsFloat | typing.SupportsIndex | torch.Tensor | None,
+    allow_fp16: bool,
+    write: bool,
+    unscaled: UnscaledGradients,
+) -> dict[torch.device, torch.Tensor] | None:
+    """
+    Unscales each gradient object once, in one pass; {device: flag}. Products that are not finite set the flag too. Those in `unscaled` are only checked.
+
+    None, and nothing touched, when torch must do it. Checks all before the first write.
     """
 
 def unscale_param_groups(

@@ -21,6 +21,8 @@ State = dict[str, Any]
 
 # 0-dim float64: what a clip has left to the optimizer's step to multiply by.
 CLIP_COEFFICIENT = "ampscaler_clip_coefficient"
+# Weak reference to the optimizer whose entry it is.
+OWNER = "ampscaler_owner"
 
 # Optimizers whose gradients were still scaled when they last stepped. Not in torch's entries: those of a scaler that
 # has not opted in to anything are torch's.

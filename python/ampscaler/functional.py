@@ -1,12 +1,13 @@
 """The chain of one mixed-precision step without state, and a check that it agrees with the installed torch.
 
 Gradients are iterables in which None stands for a missing gradient. All arithmetic happens in the C++ library; the
-first two functions are operators (torch.ops.ampscaler.*), differentiable and traceable by torch.compile.
+first three functions are operators (torch.ops.ampscaler.*), differentiable and traceable by torch.compile.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable
 from typing import Any, TypedDict, cast
 
@@ -39,6 +40,21 @@ def _gradient_list(function: str, argument: str, gradients: Gradients) -> list[t
     return result
 
 
+def _present(gradients: list[torch.Tensor | None]) -> list[torch.Tensor]:
+    return [gradient for gradient in gradients if gradient is not None]
+
+
+def _spread(values: list[torch.Tensor], pattern: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
+    """The values where the pattern has a gradient."""
+    following = iter(values)
+    return [None if gradient is None else next(following) for gradient in pattern]
+
+
+def _check_float_or_tensor(function: str, argument: str, value: object) -> None:
+    if not isinstance(value, (torch.Tensor, float, int)):
+        raise TypeError(f"{function}: {argument}: expected a float or a tensor, got {type(value).__name__}")
+
+
 def unscale_gradients(scaled: Gradients, scale: float | torch.Tensor) -> list[torch.Tensor | None]:
     """New tensors with the values of `gradient / scale`; None stays None. Does not wait for the device.
 
@@ -47,10 +63,8 @@ def unscale_gradients(scaled: Gradients, scale: float | torch.Tensor) -> list[to
     gradients = _gradient_list("unscale_gradients", "scaled", scaled)
     operator = torch.ops.ampscaler.unscale_gradients
     overload = operator.Tensor if isinstance(scale, torch.Tensor) else operator.Scalar
-    if not isinstance(scale, (torch.Tensor, float, int)):
-        raise TypeError(f"unscale_gradients: scale: expected a float or a tensor, got {type(scale).__name__}")
-    unscaled = iter(overload([gradient for gradient in gradients if gradient is not None], scale))
-    return [None if gradient is None else next(unscaled) for gradient in gradients]
+    _check_float_or_tensor("unscale_gradients", "scale", scale)
+    return _spread(overload(_present(gradients), scale), gradients)
 
 
 def global_grad_norm(gradients: Gradients) -> torch.Tensor:
@@ -58,9 +72,41 @@ def global_grad_norm(gradients: Gradients) -> torch.Tensor:
 
     On the device of the first gradient; 0 on the CPU when there is none. Does not wait for the device.
     """
-    present = [g for g in _gradient_list("global_grad_norm", "gradients", gradients) if g is not None]
+    present = _present(_gradient_list("global_grad_norm", "gradients", gradients))
     norm: torch.Tensor = torch.ops.ampscaler.global_grad_norm(present)
     return norm
+
+
+def unscale_and_clip(
+    scaled: Gradients,
+    scale: float | torch.Tensor,
+    max_norm: float | torch.Tensor,
+    *,
+    norm_type: float = 2.0,
+    eps: float = 0.0,
+) -> tuple[list[torch.Tensor | None], torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(gradients, grad_norm, clip_coefficient, found_inf), the last three 0-dim float32. Does not wait for the device.
+
+    The gradients are new tensors `gradient / scale * clip_coefficient`, and None stays None. The coefficient is 1 if
+    the norm of the unscaled gradients is at most `max_norm`, else max_norm / (norm + eps). A gradient that is not
+    finite after unscaling makes found_inf 1 and leaves all unclipped; so do a scale that is not finite, and a
+    coefficient too small for float32.
+
+    Floats are checked: `scale` is positive and finite, `max_norm` > 0, else ValueError. Tensors with one element are
+    not read: a `max_norm` that is not > 0 counts as inf. `norm_type` is 2, inf or another p >= 0.
+    """
+    gradients = _gradient_list("unscale_and_clip", "scaled", scaled)
+    for name, value in (("scale", scale), ("max_norm", max_norm)):
+        _check_float_or_tensor("unscale_and_clip", name, value)
+    if not isinstance(scale, torch.Tensor):
+        if not 0.0 < scale < math.inf:
+            raise ValueError(f"unscale_and_clip: scale: expected a positive finite number, got {scale}")
+        scale = torch.full((), scale, dtype=torch.float64)
+    limit, limit_tensor = (math.inf, max_norm) if isinstance(max_norm, torch.Tensor) else (max_norm, None)
+    clipped, norm, coefficient, found_inf = torch.ops.ampscaler.unscale_and_clip(
+        _present(gradients), scale, limit, max_norm_tensor=limit_tensor, norm_type=norm_type, eps=eps
+    )
+    return _spread(clipped, gradients), norm, coefficient, found_inf
 
 
 def plan_mixed_precision_update(

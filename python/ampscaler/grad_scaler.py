@@ -1,26 +1,26 @@
 """GradScaler, a drop-in for torch.amp.GradScaler: same results, same errors, same state, less host time.
 
 torch's own code runs everything except the walk over the gradients, which enters C++ once. There is no state beside
-torch's unless a policy is given: whatever outsiders read, replace or override on a torch scaler works here too.
+torch's until something is used that torch does not have: whatever outsiders read, replace or override on a torch scaler
+works here too.
 """
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections import defaultdict
-from contextvars import ContextVar
-from typing import Any, get_args
+from collections.abc import Iterable
+from typing import Any, get_args, overload
 
 import torch
 from torch._compile import _disable_dynamo
 from torch.amp.grad_scaler import OptState, _refresh_per_optimizer_state
 
-from ampscaler import _C, _optimizers
-from ampscaler._C import GradientWrite, ScalePolicy
-from ampscaler._gradient_methods import GradientMethods
+from ampscaler import _C, _optimizers, functional
+from ampscaler._C import ScalePolicy
 from ampscaler._opt_in import Fp16Grads, OptedIn
-from ampscaler._optimizers import CLIP_COEFFICIENT, State
+from ampscaler._optimizers import CLIP_COEFFICIENT
+from ampscaler._steps import Steps, warn_that_the_scaler_is_passed
 
 
 def _cuda_is_missing() -> bool:
@@ -34,34 +34,13 @@ def _is_acceptable(new_scale: object) -> bool:
     return isinstance(new_scale, float)
 
 
-# Set while _unscale_grads_ is called for the flags only. Its arguments do not tell: reading them would wait.
-_only_check: ContextVar[bool] = ContextVar("_only_check", default=False)
-
-_PASSES_ITSELF = (
-    "GradScaler is going to stop passing itself as a keyword argument to the passed "
-    "optimizer. In the near future GradScaler registers `grad_scale: Tensor` and "
-    "`found_inf: Tensor` to the passed optimizer and let the optimizer use them directly."
-)
-
-
-def _warn_caller(text: str) -> None:
-    """A FutureWarning that is blamed on the line that called this file, whatever torch.compile has put in between."""
-    frame, level = sys._getframe(), 1
-    while frame.f_back is not None and frame.f_globals["__name__"].startswith(
-        (__name__, "torch._compile", "torch._dynamo")
-    ):
-        frame, level = frame.f_back, level + 1
-    warnings.warn(text, FutureWarning, stacklevel=level)
-
-
-def _checked_fp16_grads(fp16_grads: Fp16Grads) -> Fp16Grads:
+def _check_fp16_grads(fp16_grads: object) -> None:
     if fp16_grads not in get_args(Fp16Grads):
         expected = ", ".join(repr(value) for value in get_args(Fp16Grads))
         raise ValueError(f"GradScaler: fp16_grads: expected one of {expected}, got {fp16_grads!r}")
-    return fp16_grads
 
 
-class GradScaler(GradientMethods):
+class GradScaler(Steps):
     """torch.amp.GradScaler with the gradients collected, grouped and unscaled in C++.
 
     Arguments, methods, errors and results are torch's, to the bit and to the word. Gradients that are not plain dense
@@ -69,8 +48,13 @@ class GradScaler(GradientMethods):
     and calls under a dispatch or function mode, go through torch's own implementation.
 
     With a `policy`, the scale stays within the policy's limits at every moment: init_scale, `update(new_scale)` and
-    loaded scales are clamped to them, every update is, on the device, and the scale tensor is never replaced. The
-    policy is not part of `state_dict()`.
+    loaded scales are clamped to them, every update is, on the device, and the scale tensor is never replaced. With
+    `ScalePolicy(fix_upstream=True)`, what is wrong in torch's scaler is mended (docs/gradients.md lists it). The policy
+    is not part of `state_dict()`.
+
+    `fp16_grads` says what to do with float16 gradients. "error" and "in_optimizer": torch's rule, an optimizer that
+    divides by the scale itself takes them, all else is a ValueError. "in_place": `unscale_` and clipping take them too
+    and round to float16 once.
     """
 
     def __init__(
@@ -85,6 +69,7 @@ class GradScaler(GradientMethods):
         policy: ScalePolicy | None = None,
         fp16_grads: Fp16Grads = "error",
     ) -> None:
+        _check_fp16_grads(fp16_grads)
         if policy is not None:
             if not isinstance(policy, ScalePolicy):
                 raise TypeError(f"GradScaler: policy: expected a ScalePolicy or None, got {type(policy).__name__}")
@@ -95,88 +80,85 @@ class GradScaler(GradientMethods):
             warnings.warn(text, stacklevel=2)
             enabled = False
         super().__init__(device, init_scale, growth_factor, backoff_factor, growth_interval, enabled)
-        if policy is not None or _checked_fp16_grads(fp16_grads) != "error":
+        if policy is not None or fp16_grads != "error":
             self._ampscaler = OptedIn(policy, fp16_grads)
 
-    # torch.compile skips torch's own stateful scaler code, but not what that code calls: traced from this file, the
-    # methods marked so would stop at _C and could be run on stand-ins for tensors. The public torch._dynamo.disable
-    # does the same but loads the compiler, which takes as long as torch itself, when this module is imported.
-    @_disable_dynamo
-    def _unscale_grads_(
-        self,
-        optimizer: Any,
-        inv_scale: torch.Tensor,
-        found_inf: torch.Tensor,
-        allow_fp16: bool,
-    ) -> dict[torch.device, torch.Tensor]:
-        """Unscales in place; returns {device: found_inf}. Does not wait for the device."""
-        # A property is left to torch, which reads it once: reading it here as well might be seen.
-        param_groups = getattr(optimizer, "__dict__", {}).get("param_groups")
-        if _only_check.get():
-            found = _C.check_param_groups(param_groups, inv_scale)
-        else:
-            found = _C.unscale_param_groups(param_groups, inv_scale, found_inf, allow_fp16)
-        if found is None:
-            return super()._unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16)
-        return found
+    @classmethod
+    def check_only(
+        cls, device: str = "cuda", *, policy: ScalePolicy | None = None, fp16_grads: Fp16Grads = "error"
+    ) -> GradScaler:
+        """A scaler for bfloat16 and float32: the scale is 1 for good, and steps with inf or NaN are still skipped.
 
-    @_disable_dynamo
-    def _check_inf_per_device(self, optimizer: Any) -> dict[str, Any]:
-        """What torch's fused optimizers need before a step: {device: found_inf}, and gradients are only read."""
-        token = _only_check.set(not self._replaces_unscale_grads())
-        try:
-            return super()._check_inf_per_device(optimizer)  # which calls _unscale_grads_ with an inverse scale of 1
-        finally:
-            _only_check.reset(token)
-
-    def _replaces_unscale_grads(self) -> bool:
-        """Whether a subclass or an instance has its own way to the gradients, with an inverse scale of its own."""
-        own = object.__getattribute__(self, "__dict__")  # unseen by a subclass that watches what torch looks up
-        return "_unscale_grads_" in own or type(self)._unscale_grads_ is not GradScaler._unscale_grads_
+        All methods work, `scale(loss)` is the loss times 1. `unscale_` only reads, unless a divisor is set, and loaded
+        scales become 1. `update(new_scale)` is a RuntimeError. ValueError if the limits of `policy` leave out 1.
+        """
+        if isinstance(policy, ScalePolicy) and policy.clamp(1.0) != 1.0:
+            raise ValueError(f"check_only: policy: expected limits that admit a scale of 1, got {policy}")
+        scaler = cls(device, 1.0, policy=policy, fp16_grads=fp16_grads)
+        mends = policy is not None and policy.fix_upstream
+        fixed = ScalePolicy(min_scale=1.0, max_scale=1.0, fix_upstream=mends)
+        scaler._ampscaler = OptedIn(fixed, fp16_grads, check_only=True)
+        return scaler
 
     @_disable_dynamo
     def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
-        """torch's unscale_; gradients are divided by a divisor as well, if one is set. Does not wait for the device."""
-        if self._divisor() is None and not self._allows_fp16():
+        """torch's unscale_; gradients are divided by a divisor as well, if one is set. Does not wait for the device.
+
+        With a divisor, fp16_grads="in_place" or fix_upstream the versions of the gradients are bumped.
+        """
+        opt_in = self._ampscaler
+        ours = opt_in is not None and (opt_in.check_only or opt_in.divisor is not None or self._allows_fp16())
+        if not self._mends() and not ours:
             super().unscale_(optimizer)
         elif self._enabled:
             self._unscale_in_one_pass(optimizer)
 
-    def _unscale_in_one_pass(self, optimizer: torch.optim.Optimizer) -> None:
-        self._check_scale_growth_tracker("unscale_")
-        state = self._peek(optimizer)
-        stage = _optimizers.stage(state)
-        if stage is OptState.UNSCALED:
-            raise RuntimeError("unscale_() has already been called on this optimizer since the last update().")
-        if stage is OptState.STEPPED:
-            raise RuntimeError("unscale_() is being called after step().")
-        inv_scale, found_inf = self._inverse_scale()
-        found = self._unscale_grads_(optimizer, inv_scale, found_inf, self._allows_fp16())
-        self._record_unscaled(optimizer, found)
+    @overload
+    def unscale(self, grads: torch.Tensor) -> torch.Tensor: ...
 
-    def _maybe_opt_step(
-        self, optimizer: Any, optimizer_state: dict[str, Any], *args: Any, **kwargs: Any
-    ) -> float | None:
-        """torch's, but the flags of several devices are read together: waits once."""
-        if _C.sum_found_inf(list(optimizer_state["found_inf_per_device"].values())) != 0.0:
-            return None
-        value: float | None = optimizer.step(*args, **kwargs)
-        return value
+    @overload
+    def unscale(self, grads: Iterable[torch.Tensor | None]) -> list[torch.Tensor | None]: ...
+
+    @_disable_dynamo
+    def unscale(
+        self, grads: torch.Tensor | Iterable[torch.Tensor | None]
+    ) -> torch.Tensor | Iterable[torch.Tensor | None]:
+        """New tensors `grad / scale` that keep the graph, for gradient penalties; None stays None. Does not wait.
+
+        For what `torch.autograd.grad(scaler.scale(loss), inputs, create_graph=True)` returns. Divides by a divisor too,
+        if one is set. Leaves no trace in the scaler; a disabled one returns `grads`.
+        """
+        if not self._enabled:
+            return grads
+        scale, _ = self._check_scale_growth_tracker("unscale")
+        single = isinstance(grads, torch.Tensor)
+        unscaled = functional.unscale_gradients([grads] if isinstance(grads, torch.Tensor) else grads, scale)
+        divisor = self._divisor()
+        if divisor is not None:
+            unscaled = functional.unscale_gradients(unscaled, divisor)
+        if not single:
+            return unscaled
+        (one,) = unscaled
+        assert one is not None
+        return one
 
     # Only this frame is kept from torch.compile, as torch's is: what it calls, the optimizer's step, may be compiled.
     @_disable_dynamo(recursive=False)
     def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> float | None:
         """torch's step. Waits for the device once with an ordinary optimizer, never with torch's fused ones.
 
-        (Except after clip_grad_norm_ or set_grad_divisor: a fused SGD that creates its momentum buffers waits once.)
+        (Except after clip_grad_norm_ or set_grad_divisor, or with fix_upstream: a fused SGD that creates its momentum
+        buffers waits once.)
         """
+        if self._mends():
+            return self._step_mended(optimizer, args, kwargs)
         if not self._enabled or not _optimizers.is_amp_aware(optimizer):
             return super().step(optimizer, *args, **kwargs)
         state = self._peek(optimizer)
         scaled = _optimizers.stage(state) is OptState.READY
         if _optimizers.takes_grad_scaler(optimizer):
             self._check_step(optimizer, kwargs)
-            _warn_caller(_PASSES_ITSELF)  # torch's own warning would blame the line below
+            warn_that_the_scaler_is_passed()  # torch's own warning would blame the line below
             value = self._step_with_grad_scaler(optimizer, args, kwargs)
         elif self._divisor() is not None or (state is not None and CLIP_COEFFICIENT in state):
             self._check_step(optimizer, kwargs)
@@ -186,53 +168,6 @@ class GradScaler(GradientMethods):
         _optimizers.remember_step(optimizer, scaled=scaled)
         return value
 
-    def _step_with_grad_scaler(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float | None:
-        state = self._per_optimizer_states[id(optimizer)]
-        self._apply_divisor(optimizer, state)
-        value: float | None = optimizer.step(*args, **kwargs, grad_scaler=self)
-        state["stage"] = OptState.STEPPED
-        return value
-
-    def _check_step(self, optimizer: Any, kwargs: dict[str, Any]) -> None:
-        if "closure" in kwargs:
-            raise RuntimeError("Closure use is not currently supported if GradScaler is enabled.")
-        self._check_scale_growth_tracker("step")
-        if _optimizers.stage(self._peek(optimizer)) is OptState.STEPPED:
-            raise RuntimeError("step() has already been called since the last update().")
-
-    @_disable_dynamo
-    def _apply_divisor(self, optimizer: Any, state: State) -> None:
-        """Divides the gradients of an optimizer that divides them by the scale itself and knows of nothing else."""
-        divisor = self._divisor()
-        if divisor is not None and state["stage"] is OptState.READY:
-            target = _optimizers.pass_target(optimizer, state, GradientWrite.UNSCALE, allow_fp16=True)
-            one = torch.ones_like(self._scale_or_one())
-            _C.run_gradient_pass("step", [target], one, divisor=divisor, norm_type=2.0, max_norm=None, eps=0.0)
-
-    @_disable_dynamo
-    def _step_amp_aware(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float | None:
-        """The step of an optimizer that gets scale, divisor and clip coefficient as one factor to divide by."""
-        state = self._per_optimizer_states[id(optimizer)]
-        scaled = state["stage"] is OptState.READY
-        if scaled and not state["found_inf_per_device"]:
-            self._check_inf_per_device(optimizer)
-        device = self._scale_or_one().device
-        value, found_inf = _C.step_amp_aware(
-            optimizer,
-            args,
-            kwargs,
-            found_infs=list(state["found_inf_per_device"].values()),
-            scale=self._scale if scaled else None,
-            divisor=self._divisor() if scaled else None,
-            clip_coefficient=state.get(CLIP_COEFFICIENT),
-            device=device,
-        )
-        # One decision for the step and for update(): the factors may have left float32 where gradients had not.
-        state["found_inf_per_device"] = {device: found_inf}
-        state["stage"] = OptState.STEPPED
-        result: float | None = value
-        return result
-
     @_disable_dynamo
     def update(self, new_scale: float | torch.Tensor | None = None) -> None:
         """torch's update; under a policy, within its limits. Does not wait for the device.
@@ -240,6 +175,8 @@ class GradScaler(GradientMethods):
         Under a policy a float `new_scale` of NaN is a ValueError; a tensor is not read, since that would wait.
         """
         opt_in = self._ampscaler
+        if opt_in is not None and opt_in.check_only and self._enabled and new_scale is not None:
+            raise RuntimeError("update: new_scale: a scaler made by check_only() keeps its scale of 1.")
         if opt_in is None or opt_in.policy is None or not self._enabled:
             super().update(new_scale)
         elif new_scale is not None:
@@ -248,6 +185,7 @@ class GradScaler(GradientMethods):
             self._advance_scale(opt_in.policy)
         if opt_in is not None:
             opt_in.divisor = None
+            opt_in.unscaled = None
 
     def _advance_scale(self, policy: ScalePolicy) -> None:
         scale, growth_tracker = self._check_scale_growth_tracker("update")
@@ -265,3 +203,9 @@ class GradScaler(GradientMethods):
         if policy is not None and self._enabled and "scale" in state_dict:
             state_dict = {**state_dict, "scale": policy.clamp(state_dict["scale"])}
         super().load_state_dict(state_dict)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        if self._ampscaler is not None:
+            state["_ampscaler"] = self._ampscaler.between_iterations()
+        return state

@@ -31,8 +31,8 @@ def iterate(scaler, gradient=1.0):
 
 def test_a_policy_is_a_value():
     policy = ScalePolicy(min_scale=0.5, max_scale=CAP)
-    assert (policy.min_scale, policy.max_scale) == (0.5, CAP)
-    assert repr(policy) == "ScalePolicy(min_scale=0.5, max_scale=16777216.0)"
+    assert (policy.min_scale, policy.max_scale, policy.fix_upstream) == (0.5, CAP, False)
+    assert repr(policy) == "ScalePolicy(min_scale=0.5, max_scale=16777216.0, fix_upstream=False)"
     assert eval(repr(policy)) == policy == copy.deepcopy(policy) == pickle.loads(pickle.dumps(policy))
     assert len({policy, copy.copy(policy), ScalePolicy()}) == 2
     assert policy != ScalePolicy(min_scale=0.5) and policy != "a policy"
@@ -41,6 +41,24 @@ def test_a_policy_is_a_value():
         policy.min_scale = 1.0
     with pytest.raises(TypeError):
         ScalePolicy(1.0)
+
+
+def test_fix_upstream_is_part_of_the_value():
+    policy = ScalePolicy(min_scale=0.5, fix_upstream=True)
+    assert policy.fix_upstream and policy != ScalePolicy(min_scale=0.5)
+    assert eval(repr(policy)) == copy.deepcopy(policy) == pickle.loads(pickle.dumps(policy)) == policy
+    assert len({policy, ScalePolicy(min_scale=0.5)}) == 2
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        assert pickle.loads(pickle.dumps(policy, protocol)) == policy
+    for wrong in (1, 0, None, "yes", torch.tensor(True)):
+        with pytest.raises(TypeError, match="fix_upstream"):
+            ScalePolicy(fix_upstream=wrong)
+
+
+def test_pickles_from_before_fix_upstream_load():
+    loaded = ScalePolicy.__new__(ScalePolicy)
+    loaded.__setstate__((0.5, CAP))
+    assert loaded == ScalePolicy(min_scale=0.5, max_scale=CAP)
 
 
 @pytest.mark.parametrize("name", ["min_scale", "max_scale"])
@@ -70,7 +88,8 @@ def test_clamp_takes_numbers_and_tensors():
     assert policy.clamp(values).tolist() == [2.0, 3.0, 8.0] and values[0] == 0.0
     with pytest.raises(ValueError, match="scale: expected a number, got nan"):
         policy.clamp(math.nan)
-    assert math.isnan(ScalePolicy().clamp(math.nan))
+    for unlimited in (ScalePolicy(), ScalePolicy(fix_upstream=True)):
+        assert math.isnan(unlimited.clamp(math.nan)) and unlimited.clamp(values) is values
 
 
 @pytest.mark.parametrize("scaler_class", SCALERS)
@@ -117,8 +136,9 @@ def test_without_a_policy_torchs_limits_are_unchanged():
     assert list(scaler.__dict__) == list(torch.amp.GradScaler("cpu").__dict__)
 
 
-def test_the_default_policy_is_torch_to_the_bit():
-    ours = ampscaler.GradScaler("cpu", 1e30, 1.7, 0.3, 2, policy=ScalePolicy())
+@pytest.mark.parametrize("fix_upstream", [False, True])
+def test_a_policy_without_limits_is_torchs_rule_to_the_bit(fix_upstream):
+    ours = ampscaler.GradScaler("cpu", 1e30, 1.7, 0.3, 2, policy=ScalePolicy(fix_upstream=fix_upstream))
     stock = torch.amp.GradScaler("cpu", 1e30, 1.7, 0.3, 2)
     generator = torch.Generator().manual_seed(0)
     for _ in range(300):

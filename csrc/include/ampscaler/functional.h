@@ -25,6 +25,25 @@ AMPSCALER_API std::vector<at::Tensor> unscale_gradients(const std::vector<at::Te
 /// list. Does not wait.
 AMPSCALER_API at::Tensor global_grad_norm(const std::vector<at::Tensor>& gradients);
 
+struct ClippedGradients {
+  std::vector<at::Tensor> gradients;
+  at::Tensor grad_norm;         // 0-dim float32, of the unscaled gradients before clipping
+  at::Tensor clip_coefficient;  // 0-dim float32
+  at::Tensor found_inf;         // 0-dim float32, exactly 0 or 1
+};
+
+/// Unscales and clips without a wait, differentiably: new gradients `gradient / scale * clip_coefficient`,
+/// undefined ones stay undefined. The coefficient is 1 if the norm is at most `max_norm`, else
+/// max_norm / (norm + eps).
+///
+/// A gradient that is not finite after unscaling sets the flag and leaves the coefficient 1; so does a
+/// scale that is not finite, and a coefficient too small for float32. `norm_type` is 2, inf or another
+/// p >= 0. `scale` has one element and is not checked. Throws c10::ValueError unless `max_norm` > 0,
+/// `norm_type` >= 0 and `eps` >= 0.
+AMPSCALER_API ClippedGradients unscale_and_clip(const std::vector<at::Tensor>& scaled,
+                                                const at::Tensor& scale, double max_norm,
+                                                double norm_type = 2.0, double eps = 0.0);
+
 struct MixedPrecisionPlan {
   std::vector<at::Tensor> gradients;  // unscaled, and clipped if they are finite
   at::Tensor grad_norm;               // before clipping; inf beyond float32

@@ -49,6 +49,9 @@ class AMPSCALER_API GradientGroups {
   /// transform or lazy negation that must see torch's operator. Also false while a dispatch mode is
   /// active on this thread.
   static bool is_plain(const at::Tensor& gradient);
+  /// The part of that which lies with neither layout nor dtype: true if nobody must see torch's own
+  /// operator. Sparse COO tensors qualify as well.
+  static bool may_take_our_operators(const at::Tensor& gradient);
 
   void add(const at::Tensor& gradient);
   /// Adds `gradient` if is_plain() holds for it; else returns false.

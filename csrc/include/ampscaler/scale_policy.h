@@ -1,6 +1,6 @@
 // Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
 #pragma once
-// What a scaler does beyond torch's rule. The default policy is torch's rule, to the bit.
+// What a scaler does beyond torch's. The default policy is torch, to the bit.
 
 #include <optional>
 
@@ -25,9 +25,13 @@ class AMPSCALER_API ScalePolicy {
   /// the largest float32 (2^127 in powers of two). In [2^-126, 2^126] and at least min_scale, else c10::ValueError. nullopt, the default: no
   /// cap.
   ScalePolicy& max_scale(std::optional<double> value);
+  /// Mends what is wrong in torch's scaler itself (docs/gradients.md has the list), in the Python drop-in.
+  /// AmpScaler has none of it and does not look here. Does not change the scale. Default: false.
+  ScalePolicy& fix_upstream(bool value);
 
   std::optional<double> min_scale() const { return min_scale_; }
   std::optional<double> max_scale() const { return max_scale_; }
+  bool fix_upstream() const { return fix_upstream_; }
 
   /// The nearest scale within the limits. With limits, NaN throws c10::ValueError.
   double clamp(double scale) const;
@@ -38,8 +42,11 @@ class AMPSCALER_API ScalePolicy {
   bool operator==(const ScalePolicy& other) const = default;
 
  private:
+  bool has_limits() const { return min_scale_ || max_scale_; }
+
   std::optional<double> min_scale_;
   std::optional<double> max_scale_;
+  bool fix_upstream_ = false;
 };
 
 }  // namespace ampscaler

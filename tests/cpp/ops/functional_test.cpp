@@ -46,6 +46,40 @@ TEST(Functional, GlobalGradNormNeitherOverflowsNorUnderflows) {
   EXPECT_FLOAT_EQ(global_grad_norm({at::full({4}, 60000.0, at::kHalf)}).item<float>(), 120000.0F);
 }
 
+TEST(Functional, UnscaleAndClip) {
+  const at::Tensor scale = at::full({}, 2.0);
+  const auto clipped = unscale_and_clip({at::tensor({6.0F, 8.0F}), at::Tensor()}, scale, 2.5);
+  EXPECT_TRUE(at::equal(clipped.gradients[0], at::tensor({1.5F, 2.0F})));
+  EXPECT_FALSE(clipped.gradients[1].defined());
+  EXPECT_EQ(clipped.grad_norm.item<float>(), 5.0F);
+  EXPECT_EQ(clipped.clip_coefficient.item<float>(), 0.5F);
+  EXPECT_EQ(clipped.found_inf.item<float>(), 0.0F);
+  const auto with_eps =
+      unscale_and_clip({at::tensor({6.0F, 8.0F})}, scale, 2.0, kInfinity, /*eps=*/1.0);
+  EXPECT_EQ(with_eps.grad_norm.item<float>(), 4.0F);
+  EXPECT_FLOAT_EQ(with_eps.clip_coefficient.item<float>(), 0.4F);
+}
+
+TEST(Functional, UnscaleAndClipLeavesNonFiniteGradientsUnclipped) {
+  for (const double bad : {kInfinity, -kInfinity, kNan}) {
+    const auto clipped = unscale_and_clip({at::full({1}, bad), at::full({1}, 400.0)},
+                                          at::full({}, 2.0), /*max_norm=*/1.0);
+    EXPECT_EQ(clipped.gradients[1].item<float>(), 200.0F);
+    EXPECT_EQ(clipped.clip_coefficient.item<float>(), 1.0F);
+    EXPECT_EQ(clipped.found_inf.item<float>(), 1.0F);
+  }
+}
+
+TEST(Functional, UnscaleAndClipChecksItsNumbers) {
+  const std::vector<at::Tensor> scaled{at::ones({2})};
+  const at::Tensor scale = at::ones({});
+  EXPECT_THROW(unscale_and_clip(scaled, scale, 0.0), c10::ValueError);
+  EXPECT_THROW(unscale_and_clip(scaled, scale, kNan), c10::ValueError);
+  EXPECT_THROW(unscale_and_clip(scaled, scale, 1.0, -1.0), c10::ValueError);
+  EXPECT_THROW(unscale_and_clip(scaled, scale, 1.0, 2.0, kInfinity), c10::ValueError);
+  EXPECT_THROW(unscale_and_clip(scaled, at::ones({2}), 1.0), c10::ValueError);
+}
+
 TEST(Functional, PlanForFiniteGradients) {
   const auto plan = plan_mixed_precision_update({at::tensor({6.0F, 8.0F})}, 2.0, 2.5);
   EXPECT_EQ(plan.grad_norm.item<float>(), 5.0F);
