@@ -6,10 +6,8 @@
 #include <string>
 #include <tuple>
 #include <utility>
-#include <variant>
 #include <vector>
 
-#include <ATen/ops/full.h>
 #include <pybind11/typing.h>
 #include <torch/csrc/autograd/python_variable.h>
 
@@ -18,6 +16,7 @@
 
 #include "bindings/bindings.h"
 #include "bindings/param_group_walk.h"
+#include "bindings/pass_target.h"
 #include "bindings/python_optimizer.h"
 
 namespace ampscaler::bindings {
@@ -25,45 +24,6 @@ namespace {
 
 using FoundInfPerDevice = py::typing::Dict<c10::Device, at::Tensor>;
 using OptionalTensor = std::optional<at::Tensor>;
-using Number = std::variant<double, at::Tensor>;
-
-// One optimizer in a pass, as Python describes it.
-struct Target {
-  py::object param_groups;
-  bool scaled;
-  GradientWrite write;
-  bool allow_fp16;
-  std::optional<Number> user_scale;
-  OptionalTensor clip_coefficient;
-};
-
-OptionalTensor to_tensor(const std::optional<Number>& number) {
-  if (!number) {
-    return std::nullopt;
-  }
-  const auto* tensor = std::get_if<at::Tensor>(&*number);
-  return tensor != nullptr ? *tensor : at::full({}, std::get<double>(*number), at::kFloat);
-}
-
-// Nothing if torch must walk the optimizer.
-std::optional<PassTarget> collect(const Target& target) {
-  PassTarget result;
-  const bool complete = visit_gradients(target.param_groups.ptr(), [&](const at::Tensor& gradient) {
-    TORCH_CHECK_VALUE(target.allow_fp16 || gradient.scalar_type() != at::kHalf,
-                      "Attempting to unscale FP16 gradients.");
-    result.gradients.add(gradient);
-    return true;
-  });
-  if (!complete) {
-    return std::nullopt;
-  }
-  result.gradients.remove_duplicates();
-  result.scaled = target.scaled;
-  result.write = target.write;
-  result.user_scale = to_tensor(target.user_scale);
-  result.clip_coefficient = target.clip_coefficient;
-  return result;
-}
 
 std::optional<std::vector<PassTarget>> collect_all(const std::vector<Target>& targets) {
   std::vector<PassTarget> result;
@@ -248,10 +208,14 @@ void bind_gradient_pass(py::module_& module) {
       .value("UNSCALE", GradientWrite::kUnscale)
       .value("UNSCALE_AND_CLIP", GradientWrite::kUnscaleAndClip);
   py::class_<Target>(module, "PassTarget", "The gradients of one optimizer in a pass.")
-      .def(py::init<py::object, bool, GradientWrite, bool, std::optional<Number>, OptionalTensor>(),
-           py::arg("param_groups"), py::kw_only(), py::arg("scaled"), py::arg("write"),
-           py::arg("allow_fp16"), py::arg("user_scale") = py::none(),
-           py::arg("clip_coefficient") = py::none());
+      .def(py::init(&read_target), py::arg("optimizer"), py::arg("state"), py::arg("write"),
+           py::arg("allow_fp16"))
+      .def_readonly("amp_aware", &Target::amp_aware)
+      .def_readonly("folds_clip", &Target::folds_clip);
+  module.def("clip_target", &clip_target, py::arg("optimizer"), py::arg("state"),
+             py::arg("enabled"), py::arg("scale_is_one"), py::arg("fp16_grads"),
+             "The gradients of one optimizer in a clip, which decides what is written by the kind "
+             "of the optimizer.");
   py::class_<Result>(module, "PassResult", "What a pass has found.")
       .def_readonly("norm", &Result::norm)
       .def_readonly("found_inf", &Result::found_inf)

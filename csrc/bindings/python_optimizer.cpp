@@ -20,17 +20,19 @@
 namespace ampscaler::bindings {
 namespace {
 
-// The attribute, or `otherwise` if there is none. Other errors of the lookup pass.
+// The attribute, or `otherwise` if there is none. Other errors of the lookup pass. Most optimizers have
+// no grad_scale: an AttributeError that nobody sees would take as long as all the rest.
 py::object attribute_or(const py::object& object, const char* name, py::object otherwise) {
-  PyObject* found = PyObject_GetAttrString(object.ptr(), name);
-  if (found != nullptr) {
-    return py::reinterpret_steal<py::object>(found);
-  }
-  if (PyErr_ExceptionMatches(PyExc_AttributeError) == 0) {
+  PyObject* found = nullptr;
+#if PY_VERSION_HEX >= 0x030D0000
+  const int status = PyObject_GetOptionalAttrString(object.ptr(), name, &found);
+#else
+  const int status = _PyObject_LookupAttr(object.ptr(), py::str(name).ptr(), &found);
+#endif
+  if (status < 0) {
     throw py::error_already_set();
   }
-  PyErr_Clear();
-  return otherwise;
+  return status == 0 ? std::move(otherwise) : py::reinterpret_steal<py::object>(found);
 }
 
 // Sets an attribute, and restores what was there before (or its absence), also when the step
@@ -82,13 +84,6 @@ bool is_torch_fused_class(const py::object& optimizer) {
   const py::handle type = py::type::handle_of(optimizer);
   return std::ranges::any_of(classes.call_once_and_store_result(import_fused_classes).get_stored(),
                              [&](const py::object& fused_class) { return fused_class.is(type); });
-}
-
-// What torch's scaler and ours go by. A copied or unpickled fused optimizer has lost it: it is stepped
-// like an ordinary one, and nobody would apply a factor that was left to it.
-bool claims_amp_support(const py::object& optimizer) {
-  return py::cast<bool>(
-      py::bool_(attribute_or(optimizer, "_step_supports_amp_scaling", py::bool_(false))));
 }
 
 // A learning-rate scheduler replaces `step` on the instance by a wrapper of the class's function that
@@ -147,9 +142,15 @@ at::Tensor PythonOptimizer::step() {
   return {};  // the value may be of any type: see value()
 }
 
+bool PythonOptimizer::claims_amp_support() const {
+  const py::gil_scoped_acquire gil;
+  return py::cast<bool>(
+      py::bool_(attribute_or(optimizer_, "_step_supports_amp_scaling", py::bool_(false))));
+}
+
 bool PythonOptimizer::is_amp_aware() const {
   const py::gil_scoped_acquire gil;
-  if (!claims_amp_support(optimizer_)) {
+  if (!claims_amp_support()) {
     return false;
   }
   // An older protocol hands the scaler itself to the step. Such an optimizer gets unscaled
@@ -171,8 +172,8 @@ std::optional<at::Tensor> PythonOptimizer::user_grad_scale() const {
 
 bool PythonOptimizer::folds_clip() const {
   const py::gil_scoped_acquire gil;
-  return claims_amp_support(optimizer_) && is_torch_fused_class(optimizer_) &&
-         has_own_step(optimizer_) && is_fused_in_every_group(optimizer_);
+  return claims_amp_support() && is_torch_fused_class(optimizer_) && has_own_step(optimizer_) &&
+         is_fused_in_every_group(optimizer_);
 }
 
 // The protocol of the attributes: torch's own kernels write back what they have divided.

@@ -18,6 +18,9 @@ class PythonOptimizer final : public OptimizerAdapter {
   std::vector<at::Tensor> parameters() const override;
   at::Tensor step() override;
 
+  /// What torch's scaler and ours go by. A copied or unpickled fused optimizer has lost it: it is stepped
+  /// like an ordinary one, and nobody would apply a factor that was left to it.
+  bool claims_amp_support() const;
   /// True for optimizers that read `grad_scale` and `found_inf` from attributes, like torch's fused
   /// ones.
   bool is_amp_aware() const override;

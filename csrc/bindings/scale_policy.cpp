@@ -43,7 +43,7 @@ ScalePolicy from_fields(const Fields& fields) {
 }
 
 // Python's own way with pickle protocols below 2 would end the process, on an object without its base.
-py::tuple reduce(const py::object& self, int /*protocol*/) {
+py::typing::Tuple<py::object, py::ellipsis> reduce(const py::object& self, int /*protocol*/) {
   const py::object make = py::module_::import("copyreg").attr("__newobj__");
   return py::make_tuple(make, py::make_tuple(py::type::of(self)), self.attr("__getstate__")());
 }

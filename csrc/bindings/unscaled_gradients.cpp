@@ -8,11 +8,9 @@
 #include <optional>
 #include <unordered_map>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/maximum.h>
 #include <c10/core/GradMode.h>
@@ -25,21 +23,13 @@
 
 #include "bindings/bindings.h"
 #include "bindings/param_group_walk.h"
+#include "bindings/pass_target.h"
 
 namespace ampscaler::bindings {
 namespace {
 
 using FoundInfPerDevice = py::typing::Dict<c10::Device, at::Tensor>;
-using Number = std::variant<double, at::Tensor>;
 using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
-
-std::optional<at::Tensor> to_tensor(const std::optional<Number>& number) {
-  if (!number) {
-    return std::nullopt;
-  }
-  const auto* tensor = std::get_if<at::Tensor>(&*number);
-  return tensor != nullptr ? *tensor : at::full({}, std::get<double>(*number), at::kFloat);
-}
 
 std::int64_t version_of(const at::Tensor& gradient) {
   return gradient.is_inference() ? 0 : gradient._version();
@@ -151,21 +141,20 @@ std::optional<FoundInfPerDevice> unscale_once(const py::object& param_groups,
 }
 
 // A fused optimizer computes in float, or in double where gradients are.
-std::optional<FoundInfPerDevice> check_for_step(const py::object& param_groups,
-                                                const at::Tensor& scale,
-                                                const std::optional<Number>& divisor,
-                                                const std::optional<Number>& user_scale) {
+std::optional<FoundInfPerDevice> check_for_step(const Target& optimizer, const at::Tensor& scale,
+                                                const std::optional<Number>& divisor) {
   PassTarget target;
   bool in_double = false;
-  const bool complete = visit_gradients(param_groups.ptr(), [&](const at::Tensor& gradient) {
-    target.gradients.add(gradient);
-    in_double = in_double || gradient.scalar_type() == at::kDouble;
-    return GradientGroups::may_take_our_operators(gradient);
-  });
+  const bool complete =
+      visit_gradients(optimizer.param_groups.ptr(), [&](const at::Tensor& gradient) {
+        target.gradients.add(gradient);
+        in_double = in_double || gradient.scalar_type() == at::kDouble;
+        return GradientGroups::may_take_our_operators(gradient);
+      });
   if (!complete || !target.gradients.are_disjoint()) {
     return std::nullopt;
   }
-  target.user_scale = to_tensor(user_scale);
+  target.user_scale = optimizer.user_scale;
   ops::GradStatsOptions options;
   options.divisor = to_tensor(divisor);
   options.norm_type =
@@ -191,9 +180,8 @@ void bind_unscaled_gradients(py::module_& module) {
       .def(py::init<>())
       .def("add", &UnscaledGradients::add, py::arg("param_groups"),
            py::arg("found_inf") = py::none(),
-           "Their gradients hold true values now; with `found_inf`, the flag of a fused step, if "
-           "that "
-           "step was not skipped.")
+           "Their gradients hold true values now; with `found_inf`, the flag of a fused step, "
+           "unless that step was skipped.")
       .def(
           "contains_any", &UnscaledGradients::contains_any, py::arg("param_groups"),
           "Whether a gradient in there holds its true value. Waits only where a fused step has the "
@@ -206,11 +194,11 @@ void bind_unscaled_gradients(py::module_& module) {
       "Unscales each gradient object once, in one pass; {device: flag}. Products that are not "
       "finite set the flag too. Those in `unscaled` are only checked.\n\n"
       "None, and nothing touched, when torch must do it. Checks all before the first write.");
-  module.def("check_for_step", &check_for_step, py::arg("param_groups"), py::arg("scale"),
-             py::kw_only(), py::arg("divisor"), py::arg("user_scale"),
+  module.def("check_for_step", &check_for_step, py::arg("target"), py::arg("scale"), py::kw_only(),
+             py::arg("divisor"),
              "Reads the gradients of a fused optimizer: {device: flag}, set also where dividing "
-             "by scale, divisor and user_scale overflows; or None when torch must do it. Does not "
-             "wait.");
+             "by scale, divisor and the user's grad_scale overflows; or None when torch must do "
+             "it. Does not wait.");
 }
 
 }  // namespace ampscaler::bindings

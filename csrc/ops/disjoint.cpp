@@ -11,7 +11,10 @@
 #include <utility>
 #include <vector>
 
+#include <c10/core/impl/COW.h>
+
 #include "ops/pass_checks.h"
+#include "ops/pointer_set.h"
 
 namespace ampscaler::ops {
 namespace {
@@ -128,8 +131,32 @@ bool are_shared(at::TensorList grads, const MemoryRange& earlier, const MemoryRa
                      held_memory(grads[std::max(earlier.index, later.index)]));
 }
 
+// Whether nobody but this tensor uses its memory, by what is quick to see.
+bool owns_its_memory(const at::Tensor& grad) {
+  if (grad.layout() != at::kStrided || !grad.has_storage()) {
+    return false;
+  }
+  const c10::StorageImpl* storage =
+      grad.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+  // Memory from elsewhere, or of a lazy clone, may be another storage's as well.
+  return storage->allocator() != nullptr && storage->resizable() &&
+         grad.unsafeGetTensorImpl()->unsafe_storage().use_count() == 1 &&
+         !c10::impl::cow::is_cow_data_ptr(storage->data_ptr());
+}
+
+// Proves for most lists, without sorting addresses, that no memory is shared.
+bool are_distinct_owners(at::TensorList grads) {
+  PointerSet seen(grads.size());
+  return std::all_of(grads.begin(), grads.end(), [&](const at::Tensor& grad) {
+    return owns_its_memory(grad) && seen.insert(grad.unsafeGetTensorImpl());
+  });
+}
+
 // Two gradients that share memory, the lower index first.
 std::optional<Pair> find_shared(at::TensorList grads) {
+  if (are_distinct_owners(grads)) {
+    return std::nullopt;
+  }
   const std::vector<MemoryRange> ranges = ranges_of(grads);
   std::uintptr_t reached = 0;  // the largest end so far
   for (std::size_t i = 0; i < ranges.size(); ++i) {

@@ -36,21 +36,6 @@ void set_limit(ops::GradStatsOptions& options, const MaxNorm& max_norm) {
   }
 }
 
-// A coefficient that was left to the optimizer, as a part of what gradients are divided by now.
-std::optional<at::Tensor> with_coefficient(const std::optional<at::Tensor>& divisor,
-                                           const std::optional<at::Tensor>& coefficient) {
-  if (!coefficient) {
-    return divisor;
-  }
-  const c10::AutoGradMode no_grad(false);
-  const at::Tensor inverse = coefficient->reciprocal();
-  return divisor ? ops::on_device(*divisor, inverse.device()).reshape({}) * inverse : inverse;
-}
-
-bool has_half(const PassTarget& target) {
-  return !half_gradients(target.gradients).lists().empty();
-}
-
 bool is_real_scalar(const at::Tensor& tensor) {
   return tensor.defined() && tensor.layout() == at::kStrided && tensor.numel() == 1 &&
          (at::isFloatingType(tensor.scalar_type()) ||
@@ -65,30 +50,17 @@ void AmpScaler::Impl::check_may_clip(const char* method, const JointPass::Member
   const Fp16Grads half = options.fp16_grads();
   const bool may_be_half = !target.scaled || half == Fp16Grads::kInPlace ||
                            (half == Fp16Grads::kInOptimizer && by_optimizer);
-  TORCH_CHECK_VALUE(may_be_half || !has_half(target), "Attempting to unscale FP16 gradients.");
+  TORCH_CHECK_VALUE(may_be_half || !has_half_gradients(target.gradients),
+                    "Attempting to unscale FP16 gradients.");
 }
 
 GradientWrite AmpScaler::Impl::write_of(const JointPass::Member& member,
                                         const PassTarget& target) const {
-  if (options.enabled() && member.amp_aware) {
-    return member.optimizer.adapter.folds_clip() ? GradientWrite::kNothing : GradientWrite::kClip;
-  }
-  if (!target.scaled) {
-    return GradientWrite::kClip;
-  }
-  // Where nothing is won by writing in the first pass, or a second rounding would cost too much.
+  const bool amp_aware = options.enabled() && member.amp_aware;
   const bool scale_is_one =
       options.policy().min_scale() == 1.0 && options.policy().max_scale() == 1.0;
-  return scale_is_one || has_half(target) ? GradientWrite::kUnscaleAndClip
-                                          : GradientWrite::kUnscale;
-}
-
-// A scale below 1 can take float16 gradients to infinity, and what a second pass writes no one has seen.
-std::vector<DeviceFoundInf> AmpScaler::Impl::check_halves(const PassTarget& target) const {
-  PassTarget halves;
-  halves.gradients = half_gradients(target.gradients);
-  halves.scaled = false;
-  return run_alone(kClipNorm, halves);
+  return clip_write(target, amp_aware, amp_aware && member.optimizer.adapter.folds_clip(),
+                    scale_is_one);
 }
 
 void AmpScaler::Impl::record_clip(JointPass& pass, const PassResult& result, bool limited) {
@@ -102,9 +74,6 @@ void AmpScaler::Impl::record_clip(JointPass& pass, const PassResult& result, boo
     // Its gradients are not clipped if those of another member are not finite.
     if (pass.members.size() > 1) {
       entry.record({{scale.device(), result.found_inf.clone()}});
-    }
-    if (target.write == GradientWrite::kUnscaleAndClip && has_half(target)) {
-      entry.record(check_halves(target));
     }
     if (target.write == GradientWrite::kUnscale || target.write == GradientWrite::kUnscaleAndClip) {
       entry.stage = core::Stage::kUnscaled;
@@ -160,18 +129,13 @@ void AmpScaler::clip_grad_value_(OptimizerAdapter& optimizer, double clip_value)
   const ExclusiveUse use(impl().user);
   JointPass pass = impl().look_at(kClipValue, {optimizer});
   const JointPass::Member& member = pass.members.front();
-  PassTarget& target = pass.targets.front();
+  const PassTarget& target = pass.targets.front();
   impl().check_may_clip(kClipValue, member, target, /*by_optimizer=*/false);
   if (target.gradients.lists().empty()) {
     return;
   }
-  at::Tensor scale = impl().scale_for(pass.targets);
-  const std::optional<at::Tensor> divisor = with_coefficient(
-      target.scaled ? impl().divisor : std::nullopt, member.entry.clip_coefficient);
-  scale = target.scaled ? scale : at::ones_like(scale);
-  PassTarget clamped{target.gradients, /*scaled=*/true, GradientWrite::kUnscale};
   const std::vector<DeviceFoundInf> found_inf =
-      clamp_gradients(clamped, scale, divisor, clip_value);
+      clamp_gradients(target, impl().scale_for(pass.targets), impl().divisor, clip_value);
   if (is_enabled()) {
     OptimizerEntry entry = member.entry;
     entry.record(found_inf);

@@ -59,8 +59,6 @@ struct AmpScaler::Impl {
   void check_may_clip(const char* method, const JointPass::Member& member, const PassTarget& target,
                       bool by_optimizer) const;
   GradientWrite write_of(const JointPass::Member& member, const PassTarget& target) const;
-  /// Whether float16 gradients are finite as they are now.
-  std::vector<DeviceFoundInf> check_halves(const PassTarget& target) const;
   /// Notes in the entries what a clip has found and done.
   void record_clip(JointPass& pass, const PassResult& result, bool limited);
   void check_may_set_divisor() const;

@@ -7,8 +7,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
-#include <functional>
-#include <unordered_set>
 #include <utility>
 
 #include <ATen/EmptyTensor.h>
@@ -23,6 +21,8 @@
 #include "core/grad_stats.h"
 #include "ops/device_copy.h"
 #include "ops/pass_checks.h"
+#include "ops/pointer_set.h"
+#include "scaler/gradients.h"
 
 namespace ampscaler {
 namespace {
@@ -52,27 +52,6 @@ at::Tensor factor(const ops::GradStats& found, core::FactorSlot slot) {
 at::Tensor own_flag(const ops::GradStats& found) {
   at::Tensor flag = factor(found, core::kFoundInf);
   return flag.is_alias_of(found.factors) ? flag.clone() : flag;
-}
-
-// Sorting is cheaper than hashing, and mostly all there is to do.
-bool has_duplicates(const std::vector<at::Tensor>& gradients) {
-  std::vector<const void*> keys;
-  keys.reserve(gradients.size());
-  for (const at::Tensor& gradient : gradients) {
-    keys.push_back(gradient.unsafeGetTensorImpl());
-  }
-  if (std::ranges::is_sorted(keys, std::less_equal<>())) {
-    return false;  // allocated one after another
-  }
-  std::ranges::sort(keys);
-  return std::ranges::adjacent_find(keys) != keys.end();
-}
-
-void keep_first_mentions(std::vector<at::Tensor>& gradients) {
-  std::unordered_set<const void*> seen;
-  std::erase_if(gradients, [&](const at::Tensor& gradient) {
-    return !seen.insert(gradient.unsafeGetTensorImpl()).second;
-  });
 }
 
 // The gradients of one optimizer on one device, with the scalars of their pass there.
@@ -251,13 +230,28 @@ std::vector<at::Tensor> coefficients_of(const std::vector<PassTarget>& targets,
   return result;
 }
 
+// A scale below 1 can take float16 gradients to infinity, and what a second pass writes no one has seen.
+at::Tensor found_after(const ListPass& pass, const ops::GradStats& all) {
+  at::Tensor flag = own_flag(pass.found);
+  if (pass.target.write != GradientWrite::kUnscaleAndClip) {
+    return flag;
+  }
+  const std::vector<at::Tensor> halves = half_gradients(pass.list.gradients);
+  if (halves.empty()) {
+    return flag;
+  }
+  const at::Tensor one = at::ones({}, all.factors.options().device(pass.list.device));
+  return at::maximum(flag, factor(ops::grad_stats(halves, one, {}), core::kFoundInf));
+}
+
 std::vector<std::vector<DeviceFoundInf>> flags_of(const std::vector<PassTarget>& targets,
-                                                  const std::vector<ListPass>& passes) {
+                                                  const std::vector<ListPass>& passes,
+                                                  const ops::GradStats& all) {
   std::vector<std::vector<DeviceFoundInf>> flags(targets.size());
   auto pass = passes.begin();
   for (std::size_t i = 0; i < targets.size(); ++i) {
     for (const auto& list : targets[i].gradients.lists()) {
-      flags[i].push_back({list.device, own_flag(pass->found)});
+      flags[i].push_back({list.device, found_after(*pass, all)});
       ++pass;
     }
   }
@@ -276,9 +270,10 @@ void GradientLists::add(const at::Tensor& gradient) {
 
 void GradientLists::remove_duplicates() {
   for (DeviceList& list : lists_) {
-    if (has_duplicates(list.gradients)) {
-      keep_first_mentions(list.gradients);
-    }
+    ops::PointerSet seen(list.gradients.size());
+    std::erase_if(list.gradients, [&](const at::Tensor& gradient) {
+      return !seen.insert(gradient.unsafeGetTensorImpl());
+    });
   }
 }
 
@@ -301,7 +296,7 @@ PassResult run_gradient_pass(const char* operation, const std::vector<PassTarget
     write_list(pass, all, limited, passes.size() == 1);
   }
   return {factor(all, core::kRoundedNorm), factor(all, core::kFoundInf),
-          coefficients_of(targets, all), flags_of(targets, passes)};
+          coefficients_of(targets, all), flags_of(targets, passes, all)};
 }
 
 StepFactors step_factors(const at::Tensor& found_inf, const std::optional<at::Tensor>& scale,
@@ -313,23 +308,40 @@ StepFactors step_factors(const at::Tensor& found_inf, const std::optional<at::Te
       ops::step_factors(found_inf, on_device(scale, device), on_device(divisor, device),
                         on_device(user_scale, device), on_device(clip_coefficient, device));
   const bool any = scale || divisor || user_scale || clip_coefficient;
-  return {factors.select(0, 0), any ? std::optional(factors.select(0, 1)) : std::nullopt};
+  return {slot_of(factors, 0), any ? std::optional(slot_of(factors, 1)) : std::nullopt};
 }
+
+namespace {
+
+// A coefficient that was left to the optimizer, as a part of what gradients are divided by now.
+std::optional<at::Tensor> with_coefficient(const std::optional<at::Tensor>& divisor,
+                                           const std::optional<at::Tensor>& coefficient) {
+  if (!coefficient) {
+    return divisor;
+  }
+  const at::Tensor inverse = coefficient->reciprocal();
+  return divisor ? ops::on_device(*divisor, inverse.device()).reshape({}) * inverse : inverse;
+}
+
+}  // namespace
 
 std::vector<DeviceFoundInf> clamp_gradients(const PassTarget& target, const at::Tensor& scale,
                                             const std::optional<at::Tensor>& divisor,
                                             double clip_value) {
   const c10::AutoGradMode no_grad(false);
   ops::GradStatsOptions options;
-  options.divisor = divisor;
-  const std::vector<PassTarget> targets{target};
-  const std::vector<ListPass> passes = prepare(targets, scale, options);
+  options.divisor =
+      with_coefficient(target.scaled ? divisor : std::nullopt, target.clip_coefficient);
+  const at::Tensor factor = target.scaled ? scale : at::ones_like(scale);
+  const std::vector<PassTarget> targets{
+      {target.gradients, /*scaled=*/true, GradientWrite::kUnscale}};
+  const std::vector<ListPass> passes = prepare(targets, factor, options);
   check_all("clip_grad_value_", passes);
   std::vector<DeviceFoundInf> flags;
   flags.reserve(passes.size());
   for (const ListPass& pass : passes) {
-    const ops::GradStats found =
-        ops::unscale_clamp_(pass.list.gradients, pass.scale, clip_value, pass.options.divisor);
+    const ops::GradStats found = ops::unscale_clamp_(pass.list.gradients, pass.scale, clip_value,
+                                                     pass.options.divisor, pass.options.user_scale);
     flags.push_back({pass.list.device, own_flag(found)});
   }
   return flags;

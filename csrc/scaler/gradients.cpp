@@ -4,6 +4,7 @@
 #include "scaler/gradients.h"
 
 #include <algorithm>
+#include <iterator>
 #include <unordered_set>
 #include <utility>
 
@@ -134,14 +135,32 @@ GradientLists collect_gradients(const char* operation, const std::vector<at::Ten
   return lists;
 }
 
-GradientLists half_gradients(const GradientLists& gradients) {
-  GradientLists halves;
-  for_each_gradient(gradients, [&](const at::Tensor& gradient) {
-    if (gradient.scalar_type() == at::kHalf) {
-      halves.add(gradient);
-    }
+std::vector<at::Tensor> half_gradients(const std::vector<at::Tensor>& gradients) {
+  std::vector<at::Tensor> halves;
+  std::ranges::copy_if(gradients, std::back_inserter(halves), [](const at::Tensor& gradient) {
+    return gradient.scalar_type() == at::kHalf;
   });
   return halves;
+}
+
+bool has_half_gradients(const GradientLists& gradients) {
+  return std::ranges::any_of(gradients.lists(), [](const GradientLists::DeviceList& list) {
+    return std::ranges::any_of(list.gradients, [](const at::Tensor& gradient) {
+      return gradient.scalar_type() == at::kHalf;
+    });
+  });
+}
+
+GradientWrite clip_write(const PassTarget& target, bool amp_aware, bool folds, bool scale_is_one) {
+  if (folds) {
+    return GradientWrite::kNothing;
+  }
+  if (amp_aware || !target.scaled) {
+    return GradientWrite::kClip;
+  }
+  // Where nothing is won by writing in the first pass, or a second rounding would cost too much.
+  return scale_is_one || has_half_gradients(target.gradients) ? GradientWrite::kUnscaleAndClip
+                                                              : GradientWrite::kUnscale;
 }
 
 KeepVersions::KeepVersions(const GradientLists& gradients) : gradients_(gradients) {

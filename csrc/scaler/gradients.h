@@ -45,7 +45,8 @@ void for_each_gradient(const GradientLists& gradients, Visit visit) {
 }
 
 /// The float16 ones.
-GradientLists half_gradients(const GradientLists& gradients);
+std::vector<at::Tensor> half_gradients(const std::vector<at::Tensor>& gradients);
+bool has_half_gradients(const GradientLists& gradients);
 
 /// Puts the version counters of gradients back when it goes: unscale_ does not count as a change, as in
 /// torch, or a gradient that has a graph of its own could not be differentiated afterwards.

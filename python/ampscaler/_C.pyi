@@ -22,6 +22,7 @@ __all__: list[str] = [
     "check_for_step",
     "check_param_groups",
     "clamp_gradients",
+    "clip_target",
     "combine_found_inf",
     "factor_names",
     "has_unscale_kernel",
@@ -82,16 +83,11 @@ class PassTarget:
     """
     The gradients of one optimizer in a pass.
     """
-    def __init__(
-        self,
-        param_groups: typing.Any,
-        *,
-        scaled: bool,
-        write: GradientWrite,
-        allow_fp16: bool,
-        user_scale: typing.SupportsFloat | typing.SupportsIndex | torch.Tensor | None = None,
-        clip_coefficient: torch.Tensor | None = None,
-    ) -> None: ...
+    def __init__(self, optimizer: typing.Any, state: typing.Any, write: GradientWrite, allow_fp16: bool) -> None: ...
+    @property
+    def amp_aware(self) -> bool: ...
+    @property
+    def folds_clip(self) -> bool: ...
 
 class PassResult:
     """
@@ -113,7 +109,7 @@ class UnscaledGradients:
     def __init__(self) -> None: ...
     def add(self, param_groups: typing.Any, found_inf: torch.Tensor | None = None) -> None:
         """
-        Their gradients hold true values now; with `found_inf`, the flag of a fused step, if that step was not skipped.
+        Their gradients hold true values now; with `found_inf`, the flag of a fused step, unless that step was skipped.
         """
     def contains_any(self, param_groups: typing.Any) -> bool:
         """
@@ -173,6 +169,7 @@ class ScalePolicy:
         max_scale: typing.SupportsFloat | typing.SupportsIndex | None = None,
         fix_upstream: bool = False,
     ) -> None: ...
+    def __reduce_ex__(self, protocol: typing.SupportsInt | typing.SupportsIndex) -> tuple[typing.Any, ...]: ...
     def __repr__(self) -> str: ...
     def __setstate__(
         self,
@@ -321,14 +318,13 @@ def applies_clip_coefficient(optimizer: typing.Any) -> bool:
     """
 
 def check_for_step(
-    param_groups: typing.Any,
+    target: PassTarget,
     scale: torch.Tensor,
     *,
     divisor: typing.SupportsFloat | typing.SupportsIndex | torch.Tensor | None,
-    user_scale: typing.SupportsFloat | typing.SupportsIndex | torch.Tensor | None,
 ) -> dict[torch.device, torch.Tensor] | None:
     """
-    Reads the gradients of a fused optimizer: {device: flag}, set also where dividing by scale, divisor and user_scale overflows; or None when torch must do it. Does not wait.
+    Reads the gradients of a fused optimizer: {device: flag}, set also where dividing by scale, divisor and the user's grad_scale overflows; or None when torch must do it. Does not wait.
     """
 
 def check_param_groups(param_groups: typing.Any, scale: torch.Tensor) -> dict[torch.device, torch.Tensor] | None:
@@ -345,6 +341,13 @@ def clamp_gradients(
 ) -> dict[torch.device, torch.Tensor] | None:
     """
     Unscales and clamps to [-clip_value, clip_value] in one pass; {device: flag}, or None like run_gradient_pass. Does not wait.
+    """
+
+def clip_target(
+    optimizer: typing.Any, state: typing.Any, enabled: bool, scale_is_one: bool, fp16_grads: str
+) -> PassTarget:
+    """
+    The gradients of one optimizer in a clip, which decides what is written by the kind of the optimizer.
     """
 
 def combine_found_inf(found_infs: collections.abc.Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:

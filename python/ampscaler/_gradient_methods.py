@@ -16,7 +16,7 @@ from torch.amp.grad_scaler import OptState
 
 from ampscaler import _C, _optimizers
 from ampscaler._C import GradientWrite
-from ampscaler._opt_in import OptedIn
+from ampscaler._opt_in import Fp16Grads, OptedIn
 from ampscaler._optimizers import CLIP_COEFFICIENT, State
 
 Optimizers = torch.optim.Optimizer | Iterable[torch.optim.Optimizer]
@@ -64,8 +64,10 @@ class GradientMethods(torch.amp.GradScaler):
         limit = _checked_number(method, "max_norm", max_norm)
         optimizers = _optimizers.optimizer_list(method, optimizer)
         states = self._states(method, optimizers, refuse_stepped=True)
-        folding = [self._enabled and _C.applies_clip_coefficient(one) for one in optimizers]
-        targets = [self._clip_target(*triple) for triple in zip(optimizers, states, folding, strict=True)]
+        targets = [
+            _C.clip_target(one, state, self._enabled, self._only_checks(), self._fp16_grads())
+            for one, state in zip(optimizers, states, strict=True)
+        ]
         found = _C.run_gradient_pass(
             method, targets, self._scale_or_one(), divisor=self._divisor(), norm_type=norm_type, max_norm=limit, eps=eps
         )
@@ -73,8 +75,8 @@ class GradientMethods(torch.amp.GradScaler):
             return self._clip_by_torch(optimizers, limit, norm_type)
         if self._enabled:
             for index, one in enumerate(optimizers):
-                coefficient = found.clip_coefficients[index] if folding[index] else None
-                self._record_clip(one, found.found_inf_per_device[index], coefficient)
+                coefficient = found.clip_coefficients[index] if targets[index].folds_clip else None
+                self._record_clip(one, found.found_inf_per_device[index], coefficient, targets[index].amp_aware)
                 if len(optimizers) > 1:
                     self._record_joint_flag(one, found.found_inf)
         return found.norm
@@ -83,7 +85,7 @@ class GradientMethods(torch.amp.GradScaler):
     def clip_grad_value_(self, optimizer: torch.optim.Optimizer, clip_value: float) -> None:
         """Unscales the gradients and clamps them to [-clip_value, clip_value], in one pass. Does not wait.
 
-        Counts as `unscale_`, for every kind of optimizer. NaN stays NaN, and where an inf is clamped `step` skips all
+        Counts as `unscale_`, for every kind of optimizer, and applies what clip_grad_norm_ has left to a step. NaN stays NaN, and where an inf is clamped `step` skips all
         the same. `clip_value` is >= 0, else ValueError.
         """
         method = "clip_grad_value_"
@@ -93,14 +95,13 @@ class GradientMethods(torch.amp.GradScaler):
             raise ValueError(f"{method}: clip_value: expected a value >= 0, got {clip_value}")
         (one,) = _optimizers.optimizer_list(method, optimizer)
         (state,) = self._states(method, [one], refuse_stepped=True)
-        if state is not None and CLIP_COEFFICIENT in state:
-            raise RuntimeError(f"{method}: expected no clip_grad_norm_() on this optimizer since the last update().")
-        target = _optimizers.pass_target(one, state, GradientWrite.UNSCALE, allow_fp16=self._allows_fp16())
+        target = _C.PassTarget(one, state, GradientWrite.UNSCALE, self._allows_fp16())
         found = _C.clamp_gradients(target, self._scale_or_one(), divisor=self._divisor(), clip_value=clip_value)
         if found is None:
             self._clamp_by_torch(one, state, clip_value)
         elif self._enabled:
             self._record_unscaled(one, found)
+            self._per_optimizer_states[id(one)].pop(CLIP_COEFFICIENT, None)  # applied
 
     @_disable_dynamo
     def grad_norm(self, optimizer: Optimizers, norm_type: float = 2.0) -> torch.Tensor:
@@ -175,8 +176,14 @@ class GradientMethods(torch.amp.GradScaler):
     def _divisor(self) -> float | torch.Tensor | None:
         return None if self._ampscaler is None else self._ampscaler.divisor
 
+    def _fp16_grads(self) -> Fp16Grads:
+        return "error" if self._ampscaler is None else self._ampscaler.fp16_grads
+
     def _allows_fp16(self) -> bool:
-        return not self._enabled or (self._ampscaler is not None and self._ampscaler.fp16_grads == "in_place")
+        return not self._enabled or self._fp16_grads() == "in_place"
+
+    def _only_checks(self) -> bool:
+        return self._ampscaler is not None and self._ampscaler.check_only
 
     def _scale_or_one(self) -> torch.Tensor:
         scale = self._scale if self._enabled else None  # a disabled scaler of torch does not have the attribute
@@ -206,7 +213,7 @@ class GradientMethods(torch.amp.GradScaler):
     def _read(self, method: str, optimizers: list[Any], norm_type: float) -> _C.PassResult | None:
         states = self._states(method, optimizers)
         targets = [
-            _optimizers.pass_target(optimizer, state, GradientWrite.NOTHING, allow_fp16=True)
+            _C.PassTarget(optimizer, state, GradientWrite.NOTHING, True)
             for optimizer, state in zip(optimizers, states, strict=True)
         ]
         return _C.run_gradient_pass(
@@ -219,18 +226,12 @@ class GradientMethods(torch.amp.GradScaler):
             eps=0.0,
         )
 
-    def _clip_target(self, optimizer: Any, state: State | None, folds: bool) -> _C.PassTarget:
-        if folds:
-            return _optimizers.pass_target(optimizer, state, GradientWrite.NOTHING, allow_fp16=True)
-        if _optimizers.stage(state) is not OptState.READY:
-            return _optimizers.pass_target(optimizer, state, GradientWrite.CLIP, allow_fp16=True)
-        if _optimizers.is_amp_aware(optimizer):
-            return _optimizers.pass_target(optimizer, state, GradientWrite.CLIP, allow_fp16=True)
-        write = GradientWrite.UNSCALE_AND_CLIP if self._allows_fp16() else GradientWrite.UNSCALE
-        return _optimizers.pass_target(optimizer, state, write, allow_fp16=self._allows_fp16())
-
     def _record_clip(
-        self, optimizer: Any, found: dict[torch.device, torch.Tensor], coefficient: torch.Tensor | None
+        self,
+        optimizer: Any,
+        found: dict[torch.device, torch.Tensor],
+        coefficient: torch.Tensor | None,
+        amp_aware: bool,
     ) -> None:
         """With a coefficient that is left to the optimizer's step to apply."""
         if coefficient is not None:
@@ -238,7 +239,7 @@ class GradientMethods(torch.amp.GradScaler):
             state[CLIP_COEFFICIENT] = coefficient
             if state["stage"] is OptState.READY:
                 state["found_inf_per_device"] = found
-        elif not _optimizers.is_amp_aware(optimizer):
+        elif not amp_aware:
             self._record_unscaled(optimizer, found)
 
     def _record_joint_flag(self, optimizer: Any, found_inf: torch.Tensor) -> None:

@@ -15,8 +15,6 @@ from typing import Any
 import torch
 from torch.amp.grad_scaler import OptState
 
-from ampscaler import _C
-
 State = dict[str, Any]
 
 # 0-dim float64: what a clip has left to the optimizer's step to multiply by.
@@ -50,13 +48,6 @@ def takes_grad_scaler(optimizer: Any) -> bool:
     return "grad_scaler" in inspect.signature(optimizer.step).parameters
 
 
-def user_scale(optimizer: Any) -> torch.Tensor | float | None:
-    """What the user has set as `optimizer.grad_scale`, which amp-aware optimizers divide by on top of the scale."""
-    value: torch.Tensor | float | None = getattr(optimizer, "grad_scale", None) if is_amp_aware(optimizer) else None
-    # The signature last: looking it up takes as long as a pass over a thousand small gradients.
-    return None if value is None or takes_grad_scaler(optimizer) else value
-
-
 def optimizer_list(method: str, optimizers: Any) -> list[Any]:
     """One optimizer or several, as a list. TypeError for anything else, ValueError for one that comes twice."""
     if hasattr(optimizers, "param_groups"):
@@ -77,18 +68,6 @@ def optimizer_list(method: str, optimizers: Any) -> list[Any]:
 def stage(state: State | None) -> OptState:
     """The stage of an optimizer, READY for one without an entry."""
     return OptState.READY if state is None else state["stage"]
-
-
-def pass_target(optimizer: Any, state: State | None, write: _C.GradientWrite, *, allow_fp16: bool) -> _C.PassTarget:
-    """The optimizer's gradients as what a pass takes: scaled in stage READY."""
-    return _C.PassTarget(
-        optimizer.param_groups,
-        scaled=stage(state) is OptState.READY,
-        write=write,
-        allow_fp16=allow_fp16,
-        user_scale=user_scale(optimizer),
-        clip_coefficient=None if state is None else state.get(CLIP_COEFFICIENT),
-    )
 
 
 def gradients(optimizers: Iterable[Any]) -> list[torch.Tensor]:

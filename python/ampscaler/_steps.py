@@ -135,7 +135,7 @@ class Steps(GradientMethods):
         """Divides the gradients of an optimizer that divides them by the scale itself and knows of nothing else."""
         divisor = self._divisor()
         if divisor is not None and state["stage"] is OptState.READY:
-            target = _optimizers.pass_target(optimizer, state, GradientWrite.UNSCALE, allow_fp16=True)
+            target = _C.PassTarget(optimizer, state, GradientWrite.UNSCALE, True)
             one = torch.ones_like(self._scale_or_one())
             _C.run_gradient_pass("step", [target], one, divisor=divisor, norm_type=2.0, max_norm=None, eps=0.0)
 
@@ -169,18 +169,13 @@ class Steps(GradientMethods):
 
     def _check_for_step(self, optimizer: Any) -> dict[str, Any] | None:
         scale, _ = self._check_scale_growth_tracker("_check_inf_per_device")
-        user_scale = _optimizers.user_scale(optimizer)
-        found: dict[Any, Any] | None = _C.check_for_step(
-            optimizer.param_groups, scale, divisor=self._divisor(), user_scale=user_scale
-        )
+        target = _C.PassTarget(optimizer, None, GradientWrite.NOTHING, True)
+        found: dict[Any, Any] | None = _C.check_for_step(target, scale, divisor=self._divisor())
         return found
 
     def _mends(self) -> bool:
         policy = None if self._ampscaler is None else self._ampscaler.policy
         return self._enabled and policy is not None and policy.fix_upstream
-
-    def _only_checks(self) -> bool:
-        return self._ampscaler is not None and self._ampscaler.check_only
 
     def _unscaled(self) -> _C.UnscaledGradients:
         opt_in = self._opted_in()
@@ -285,18 +280,16 @@ class Steps(GradientMethods):
                 self.unscale_(optimizer)
         return super()._states(method, optimizers)
 
-    def _clip_target(self, optimizer: Any, state: State | None) -> _C.PassTarget:
-        ordinary = self._only_checks() and not _optimizers.is_amp_aware(optimizer)
-        if not ordinary or _optimizers.stage(state) is not OptState.READY:
-            return super()._clip_target(optimizer, state)
-        # With a factor of 1 this only reads.
-        write = GradientWrite.UNSCALE_AND_CLIP
-        return _optimizers.pass_target(optimizer, state, write, allow_fp16=self._allows_fp16())
-
-    def _record_clip(self, optimizer: Any, found: dict[torch.device, torch.Tensor], coefficient: torch.Tensor) -> None:
+    def _record_clip(
+        self,
+        optimizer: Any,
+        found: dict[torch.device, torch.Tensor],
+        coefficient: torch.Tensor | None,
+        amp_aware: bool,
+    ) -> None:
         if self._mends():
             self._entry(optimizer)
-        super()._record_clip(optimizer, found, coefficient)
+        super()._record_clip(optimizer, found, coefficient, amp_aware)
         if self._mends():
             if _optimizers.stage(self._peek(optimizer)) is OptState.UNSCALED:
                 self._unscaled().add(optimizer.param_groups)

@@ -52,9 +52,9 @@ class GradScaler(Steps):
     `ScalePolicy(fix_upstream=True)`, what is wrong in torch's scaler is mended (docs/gradients.md lists it). The policy
     is not part of `state_dict()`.
 
-    `fp16_grads` says what to do with float16 gradients. "error" and "in_optimizer": torch's rule, an optimizer that
-    divides by the scale itself takes them, all else is a ValueError. "in_place": `unscale_` and clipping take them too
-    and round to float16 once.
+    `fp16_grads` says what to do with float16 gradients. "error": torch's rule, only the step of an optimizer that
+    divides by the scale itself takes them, all else is a ValueError. "in_optimizer": clip_grad_norm_ takes those of
+    such an optimizer too. "in_place": `unscale_` and clipping take all, and round to float16 once.
     """
 
     def __init__(

@@ -71,7 +71,7 @@ def test_other_dtypes(dtype):
     params = parameters(100, 31, dtype=dtype)
     set_gradients(params, scale=64.0)
     optimizer = fused("sgd", params)
-    scaler = make_scaler(64.0)
+    scaler = make_scaler(64.0, fp16_grads="in_optimizer")
     norm = scaler.clip_grad_norm_(optimizer, 0.5)
     torch.testing.assert_close(norm.double(), exact_norm(gradients_of(params), 64.0), rtol=2e-6, atol=0.0)
     twins, _ = exact_copy(optimizer, params, 64.0, 0.5 / norm.double())

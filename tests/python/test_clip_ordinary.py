@@ -231,6 +231,23 @@ def test_clip_value(fused, unscaled):
     assert_close(params, [before - expected])
 
 
+def test_clip_value_after_a_norm_clip_that_was_left_to_the_step():
+    params = parameters(64)
+    set_gradients(params)
+    true = (params[0].grad / SCALE).double()
+    optimizer = torch.optim.SGD(params, 1.0, fused=True)
+    before = params[0].detach().clone()
+    scaler = make_scaler()
+    norm = scaler.clip_grad_norm_(optimizer, 0.5 * float(true.norm()))
+    torch.testing.assert_close(norm.double(), true.norm(), rtol=1e-6, atol=0.0)
+    scaler.clip_grad_value_(optimizer, 0.1)
+    expected = (true * 0.5).clamp(-0.1, 0.1)
+    torch.testing.assert_close(params[0].grad.double(), expected, rtol=1e-6, atol=0.0)
+    torch.testing.assert_close(scaler.grad_norm(optimizer).double(), expected.norm(), rtol=1e-6, atol=0.0)
+    scaler.step(optimizer)
+    torch.testing.assert_close(before.double() - params[0].double(), expected, rtol=1e-5, atol=1e-6)
+
+
 def test_clip_value_does_not_hide_an_overflow():
     params = parameters(64)
     set_gradients(params)

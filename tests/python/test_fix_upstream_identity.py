@@ -66,10 +66,11 @@ def test_w9_a_shared_overflow_skips_both():
 def test_w9_a_gradient_that_was_filled_again_is_scaled_again(fused):
     def run(scaler):
         a, b = shared()
-        scaler.step(sgd(a, fused=fused))
+        first, second = sgd(a, fused=fused), sgd(b, fused=fused)
+        scaler.step(first)
         b.grad.zero_()
         b.grad.add_(16.0)  # what another backward pass does
-        scaler.step(sgd(b, fused=fused))
+        scaler.step(second)
         return b[0].item()
 
     assert run(theirs()) == run(ours()) == -3.0

@@ -107,15 +107,26 @@ def test_ordinary_optimizers_are_refused_otherwise(mode, call):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("clip", [False, True])
-def test_fused_optimizers_take_them_in_every_mode(mode, clip):
+def test_fused_optimizers_take_them_in_every_mode_but_clip_them_only_after_opting_in(mode, clip):
     scaler, optimizer, parameter = make(mode, fused=True)
     exact = parameter.grad.double() / SCALE
-    if clip:
+    if clip and mode == "error":
+        with pytest.raises(ValueError, match="Attempting to unscale FP16 gradients."):
+            scaler.clip_grad_norm_(optimizer, 1.0)
+    elif clip:
         scaler.clip_grad_norm_(optimizer, 0.25 * float(exact.norm()))
         exact = exact * 0.25
     scaler.step(optimizer)
     scaler.update()
     assert ((parameter.double() + exact).abs() <= 1.01 * ulp(exact)).all()
+
+
+def test_in_place_notices_what_the_clip_itself_takes_out_of_range():
+    scaler, optimizer, parameter = make("in_place", scale=0.25, values=[30000.0, 1.0])
+    assert scaler.clip_grad_norm_(optimizer, 1e6).item() == pytest.approx(120000.0, rel=1e-6)
+    scaler.step(optimizer)
+    scaler.update()
+    assert not parameter.any() and scaler.get_scale() == 0.125
 
 
 @pytest.mark.parametrize("mode", ["error", "in_optimizer"])

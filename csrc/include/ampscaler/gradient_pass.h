@@ -60,6 +60,11 @@ struct PassTarget {
   std::optional<at::Tensor> clip_coefficient = std::nullopt;
 };
 
+/// What a clip writes into the gradients of an optimizer: nothing into those of one that `folds` the
+/// coefficient into its step, true values into those of one that does not take the scale itself.
+AMPSCALER_API GradientWrite clip_write(const PassTarget& target, bool amp_aware, bool folds,
+                                       bool scale_is_one);
+
 struct PassResult {
   at::Tensor norm;       // 0-dim float32, of all targets
   at::Tensor found_inf;  // 0-dim float32, exactly 0 or 1, of all targets
@@ -81,7 +86,8 @@ AMPSCALER_API PassResult run_gradient_pass(const char* operation,
                                            const ops::GradStatsOptions& options);
 
 /// Unscales the gradients of one target and clamps them to [-clip_value, clip_value], or only clamps those
-/// that are not scaled. Returns the flag of each device.
+/// that are not scaled. Applies its clip_coefficient before; its user_scale stays for the optimizer. Returns
+/// the flag of each device.
 AMPSCALER_API std::vector<DeviceFoundInf> clamp_gradients(const PassTarget& target,
                                                           const at::Tensor& scale,
                                                           const std::optional<at::Tensor>& divisor,

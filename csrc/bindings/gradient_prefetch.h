@@ -13,7 +13,7 @@
 #include <c10/core/StorageImpl.h>
 #include <c10/core/TensorImpl.h>
 
-namespace ampscaler {
+namespace ampscaler::bindings {
 
 /// Loads that a core keeps in flight; more would wait for one another.
 inline constexpr std::size_t kPrefetchGroup = 16;
@@ -48,4 +48,4 @@ inline void prefetch_gradients(PrefetchGroup group) {
   }
 }
 
-}  // namespace ampscaler
+}  // namespace ampscaler::bindings
