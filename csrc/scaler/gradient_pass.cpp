@@ -5,6 +5,7 @@
 #include "ampscaler/gradient_pass.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <utility>
@@ -193,17 +194,20 @@ std::optional<at::Tensor> second_factor(const ListPass& pass, const ops::GradSta
   return (own.to(at::kDouble) * coefficient).to(at::kFloat);
 }
 
-// The host sees on the CPU that nothing is left to do, as in most steps: then it need not go through a
-// list of thousands of gradients once more.
+// The factors of a pass where the host sees them, on the CPU.
+const float* visible_factors(const ops::GradStats& found) {
+  const bool visible = found.factors.is_cpu() && GradientGroups::is_plain(found.factors);
+  return visible ? found.factors.const_data_ptr<float>() : nullptr;
+}
+
+// Whether nothing is left to do, as in most steps: then nobody need go through a list of thousands of
+// gradients once more.
 bool leaves_nothing(const ListPass& pass, const ops::GradStats& all) {
   const bool clips =
       pass.target.write == GradientWrite::kClip || pass.target.write == GradientWrite::kUnscale;
-  if (!clips || !pass.list.device.is_cpu() || !all.factors.is_cpu() ||
-      !GradientGroups::is_plain(all.factors)) {
-    return false;
-  }
-  const auto* factors = all.factors.const_data_ptr<float>();
-  return factors[core::kRoundedClip] == 1.0F || factors[core::kFoundInf] != 0.0F;
+  const float* factors = pass.list.device.is_cpu() ? visible_factors(all) : nullptr;
+  return clips && factors != nullptr &&
+         (factors[core::kRoundedClip] == 1.0F || factors[core::kFoundInf] != 0.0F);
 }
 
 void write_list(const ListPass& pass, const ops::GradStats& all, bool limited, bool only_list) {
@@ -231,12 +235,18 @@ std::vector<at::Tensor> coefficients_of(const std::vector<PassTarget>& targets,
 }
 
 // A scale below 1 can take float16 gradients to infinity, and what a second pass writes no one has seen.
+bool may_overflow(const ListPass& pass) {
+  if (pass.target.write != GradientWrite::kUnscaleAndClip) {
+    return false;
+  }
+  const float* factors = visible_factors(pass.found);
+  return factors == nullptr || std::abs(factors[core::kUnscaleAndClip]) > 1.0F;
+}
+
 at::Tensor found_after(const ListPass& pass, const ops::GradStats& all) {
   at::Tensor flag = own_flag(pass.found);
-  if (pass.target.write != GradientWrite::kUnscaleAndClip) {
-    return flag;
-  }
-  const std::vector<at::Tensor> halves = half_gradients(pass.list.gradients);
+  const std::vector<at::Tensor> halves =
+      may_overflow(pass) ? half_gradients(pass.list.gradients) : std::vector<at::Tensor>();
   if (halves.empty()) {
     return flag;
   }

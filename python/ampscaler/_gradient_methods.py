@@ -85,8 +85,8 @@ class GradientMethods(torch.amp.GradScaler):
     def clip_grad_value_(self, optimizer: torch.optim.Optimizer, clip_value: float) -> None:
         """Unscales the gradients and clamps them to [-clip_value, clip_value], in one pass. Does not wait.
 
-        Counts as `unscale_`, for every kind of optimizer, and applies what clip_grad_norm_ has left to a step. NaN stays NaN, and where an inf is clamped `step` skips all
-        the same. `clip_value` is >= 0, else ValueError.
+        Counts as `unscale_`, for every kind of optimizer, and applies what clip_grad_norm_ has left to a step. NaN
+        stays NaN, and where an inf is clamped `step` skips all the same. `clip_value` is >= 0, else ValueError.
         """
         method = "clip_grad_value_"
         if not _is_number(clip_value):

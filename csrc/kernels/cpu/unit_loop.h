@@ -35,8 +35,23 @@ inline void prefetch_entry(const core::PlanEntry* entries, std::int64_t index) {
   }
 }
 
-/// Calls `visit(range, unit, entry)` for every unit; `entry` is the index of its tensor in the plan. Units
-/// of one range come in order.
+/// A unit, and where the next one of the range begins; 0 after the last.
+struct RangeUnit : core::Unit {
+  std::uint64_t next;
+};
+
+inline RangeUnit range_unit(const core::PlanEntry* entries, std::int64_t entry, std::uint32_t unit,
+                            std::uint32_t end) {
+  const core::Unit found = core::unit_of(entries, entry, unit);
+  if (unit + 1 == end) {
+    return {found, 0};
+  }
+  const bool same_tensor = unit + 1 < entries[entry].unit_end;
+  return {found, same_tensor ? found.address + core::kUnitBytes : entries[entry + 1].address};
+}
+
+/// Calls `visit(range, unit, entry)` for every RangeUnit; `entry` is the index of its tensor in the plan.
+/// Units of one range come in order.
 template <typename Visit>
 void for_each_unit(const core::UnitPlan& plan, std::int64_t ranges, const Visit& visit) {
   if (plan.unit_total() == 0) {
@@ -54,7 +69,7 @@ void for_each_unit(const core::UnitPlan& plan, std::int64_t ranges, const Visit&
         ++entry;
         prefetch_entry(entries, std::min(entry + kPrefetchEntries, entry_count - 1));
       }
-      visit(range, core::unit_of(entries, entry, unit), entry);
+      visit(range, range_unit(entries, entry, unit, end), entry);
     }
   });
 }
@@ -62,6 +77,10 @@ void for_each_unit(const core::UnitPlan& plan, std::int64_t ranges, const Visit&
 /// The memory of a unit, for a table of loops.
 inline void* memory_of(const core::Unit& unit) {
   return reinterpret_cast<void*>(unit.address);  // NOLINT(performance-no-int-to-ptr): of a plan
+}
+
+inline const void* memory_of_next(const RangeUnit& unit) {
+  return reinterpret_cast<const void*>(unit.next);  // NOLINT(performance-no-int-to-ptr): of a plan
 }
 
 }  // namespace ampscaler::cpu
