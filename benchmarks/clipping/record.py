@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import pathlib
 import platform
-import subprocess
 from typing import Any
 
 import torch
+from checkout import commit
 
 import ampscaler
 from clipping.clock import Cell, last_level_cache_bytes, summary
@@ -32,17 +32,6 @@ def cpu_isa() -> str:
     features = set(cpu_facts("flags").split())
     best = next((name for name, needed in ISA_FEATURES.items() if needed <= features), "baseline")
     return os.environ.get("AMPSCALER_CPU_ISA") or best
-
-
-def commit() -> str:
-    """With -dirty for a checkout that was changed."""
-    command = ["git", "describe", "--always", "--dirty"]
-    folder = pathlib.Path(__file__).parent
-    try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    except OSError:
-        return "unknown"
-    return done.stdout.strip() or "unknown"
 
 
 def load_average() -> float:

@@ -6,10 +6,10 @@ A record names hardware and software only: no paths, no host name.
 import importlib.util
 import pathlib
 import platform
-import subprocess
 from typing import Any
 
 import torch
+from checkout import commit
 
 from mixed_precision.clock import MEBIBYTE
 from mixed_precision.errors import UnavailableError
@@ -68,17 +68,6 @@ def describe_hardware(device: torch.device) -> dict[str, Any]:
             "cuda": torch.version.cuda,
         }
     return hardware
-
-
-def commit() -> str:
-    """The commit of the experiment, with -dirty for a checkout that was changed."""
-    command = ["git", "describe", "--always", "--dirty"]
-    folder = pathlib.Path(__file__).parent
-    try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    except OSError:
-        return "unknown"
-    return done.stdout.strip() or "unknown"
 
 
 def describe_software(options: Options) -> dict[str, str | None]:

@@ -8,10 +8,17 @@
 
 #include <cstdint>
 
+#include "core/data_type.h"
+
 namespace ampscaler::cpu {
 
 /// The dtypes that have loops; the index into every table.
-enum DataType : std::uint8_t { kFloat16, kBFloat16, kFloat32, kFloat64, kDataTypes };
+using core::DataType;
+using core::kBFloat16;
+using core::kDataTypes;
+using core::kFloat16;
+using core::kFloat32;
+using core::kFloat64;
 
 /// What a loop has seen of the values as they were stored before it. "Finite" is by value: an inf or NaN
 /// element counts in `infs` or `nans` and in nothing else.
