@@ -52,15 +52,6 @@ void check_no_wrapper(const char* operation, const at::Tensor& gradient) {
       gradient.toString(), "). Use unscale_() and torch's own functions for it.");
 }
 
-bool share_memory(const std::vector<at::Tensor>& gradients) {
-  try {
-    ops::check_disjoint("unscale_", gradients);
-    return false;
-  } catch (const c10::ValueError&) {
-    return true;
-  }
-}
-
 template <typename Visit>
 void for_each_version(const GradientLists& gradients, Visit visit) {
   for_each_gradient(gradients, [&](const at::Tensor& gradient) {
@@ -118,9 +109,7 @@ std::optional<GradientLists> plain_gradients(const std::vector<at::Tensor>& para
     }
     lists.add(gradient);
   }
-  const bool shared = std::ranges::any_of(
-      lists.lists(), [](const auto& list) { return share_memory(list.gradients); });
-  return shared ? std::nullopt : std::optional(std::move(lists));
+  return lists.are_disjoint() ? std::optional(std::move(lists)) : std::nullopt;
 }
 
 GradientLists collect_gradients(const char* operation, const std::vector<at::Tensor>& parameters) {

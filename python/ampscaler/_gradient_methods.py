@@ -74,9 +74,11 @@ class GradientMethods(torch.amp.GradScaler):
         if found is None:
             return self._clip_by_torch(optimizers, limit, norm_type)
         if self._enabled:
-            for index, one in enumerate(optimizers):
-                coefficient = found.clip_coefficients[index] if targets[index].folds_clip else None
-                self._record_clip(one, found.found_inf_per_device[index], coefficient, targets[index].amp_aware)
+            for index, (one, target) in enumerate(zip(optimizers, targets, strict=True)):
+                coefficient = found.clip_coefficients[index] if target.folds_clip else None
+                if len(optimizers) > 1 and target.amp_aware and coefficient is None:
+                    coefficient = self._nothing_left(one)
+                self._record_clip(one, found.found_inf_per_device[index], coefficient, target.amp_aware)
                 if len(optimizers) > 1:
                     self._record_joint_flag(one, found.found_inf)
         return found.norm
@@ -135,6 +137,7 @@ class GradientMethods(torch.amp.GradScaler):
     def grads_are_scaled(self, optimizer: torch.optim.Optimizer) -> bool:
         """Whether the gradients in memory are multiplied by the scale now: for loggers and hooks.
 
+        Takes for granted that an optimizer which divides by the scale itself leaves true gradients, as torch's do.
         Waits for the device only after the step of an optimizer that takes the scale itself: if that step was skipped,
         the gradients have stayed as they were.
         """
@@ -241,6 +244,15 @@ class GradientMethods(torch.amp.GradScaler):
                 state["found_inf_per_device"] = found
         elif not amp_aware:
             self._record_unscaled(optimizer, found)
+
+    def _nothing_left(self, optimizer: Any) -> torch.Tensor | None:
+        """A coefficient of 1: it makes a step go by the flags of the clip, and not by a check of its own.
+
+        None for an optimizer that takes the scaler as an argument, and checks as it likes.
+        """
+        if _optimizers.takes_grad_scaler(optimizer):
+            return None
+        return torch.ones((), dtype=torch.float64, device=self._scale_or_one().device)
 
     def _record_joint_flag(self, optimizer: Any, found_inf: torch.Tensor) -> None:
         """Not clipped because of another optimizer's gradients, an optimizer must not step either."""

@@ -151,6 +151,28 @@ def test_one_norm_over_optimizers_of_different_kinds():
         scaler.update()
 
 
+@pytest.mark.parametrize("bad", [INF, NAN])
+def test_no_optimizer_of_a_joint_clip_steps_if_one_has_bad_gradients(bad):
+    params = parameters(8, 8, 8, 8)
+    for parameter in params:
+        set_gradients([parameter])
+    params[0].grad[3] = bad
+    before = [parameter.detach().clone() for parameter in params]
+    optimizers = [
+        torch.optim.SGD([params[0]], 0.1),
+        Delegating(torch.optim.SGD([params[1]], 0.1, fused=True)),
+        OwnStep([params[2]], fused=True),
+        torch.optim.SGD([params[3]], 0.1, fused=True),
+    ]
+    scaler = make_scaler()
+    scaler.clip_grad_norm_(optimizers, 1.0)
+    for optimizer in optimizers:
+        scaler.step(optimizer)
+    scaler.update()
+    assert scaler.get_scale() == SCALE / 2
+    assert all(torch.equal(now, then) for now, then in zip(params, before, strict=True))
+
+
 def test_one_norm_where_one_optimizer_is_unscaled_already():
     first, second = torch.nn.Parameter(torch.zeros(1)), torch.nn.Parameter(torch.zeros(1))
     first.grad, second.grad = torch.tensor([24.0]), torch.tensor([32.0])

@@ -78,6 +78,14 @@ def test_in_place_sees_what_float16_cannot_hold():
         assert parameter.tolist() == [0.0, 0.0] and scaler.get_scale() == scale / 2
 
 
+def test_a_clip_in_place_leaves_gradients_alone_beside_an_inf():
+    scaler, optimizer, parameter = make("in_place", values=[1024.0, float("inf")])
+    scaler.clip_grad_norm_(optimizer, 0.5)
+    assert parameter.grad.tolist() == [1024.0, float("inf")]
+    scaler.step(optimizer)
+    assert not parameter.any()
+
+
 def test_in_place_takes_mixed_lists():
     scaler, optimizer, parameter = make("in_place", values=[1024.0, 2048.0])
     single = torch.nn.Parameter(torch.zeros(2))

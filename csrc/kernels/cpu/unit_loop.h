@@ -3,7 +3,6 @@
 // The one parallel region of a pass: the units of all tensors together, as contiguous ranges of about
 // equal cost, one for each of torch's threads. A range may begin inside a tensor.
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -21,17 +20,28 @@ std::int64_t range_count(const core::UnitPlan& plan);
 /// the calling thread. All threads compute with the caller's rounding and flushing of denormals.
 void run_ranges(std::int64_t ranges, c10::function_ref<void(std::int64_t range)> body);
 
+/// An address of a plan.
+inline void* as_pointer(std::uint64_t address) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): that is what it holds
+  return reinterpret_cast<void*>(address);
+}
+
+/// The memory of a unit, for a table of loops.
+inline void* memory_of(const core::Unit& unit) { return as_pointer(unit.address); }
+
 /// So many tensors ahead are the first bytes fetched: the processor foresees what follows within a tensor,
 /// but not the next one.
 inline constexpr std::int64_t kPrefetchEntries = 8;
 
-inline void prefetch_entry(const core::PlanEntry* entries, std::int64_t index) {
+inline void prefetch_entry(const core::PlanEntry* entries, std::int64_t count, std::int64_t index) {
   constexpr std::uint64_t kLine = 64;
   constexpr std::uint64_t kPrefetchBytes = 4 * kLine;
+  if (index >= count) {
+    return;
+  }
   for (std::uint64_t offset = 0; offset < kPrefetchBytes; offset += kLine) {
     // Beyond the end of a small tensor it is no access: a prefetch never faults.
-    __builtin_prefetch(reinterpret_cast<const void*>(entries[index].address +
-                                                     offset));  // NOLINT(performance-no-int-to-ptr)
+    __builtin_prefetch(as_pointer(entries[index].address + offset));
   }
 }
 
@@ -50,6 +60,8 @@ inline RangeUnit range_unit(const core::PlanEntry* entries, std::int64_t entry, 
   return {found, same_tensor ? found.address + core::kUnitBytes : entries[entry + 1].address};
 }
 
+inline const void* memory_of_next(const RangeUnit& unit) { return as_pointer(unit.next); }
+
 /// Calls `visit(range, unit, entry)` for every RangeUnit; `entry` is the index of its tensor in the plan.
 /// Units of one range come in order.
 template <typename Visit>
@@ -65,22 +77,13 @@ void for_each_unit(const core::UnitPlan& plan, std::int64_t ranges, const Visit&
     const std::uint32_t end = bounds[static_cast<std::size_t>(range) + 1];
     std::int64_t entry = begin == end ? 0 : core::find_entry(entries, entry_count, begin);
     for (std::uint32_t unit = begin; unit < end; ++unit) {
-      if (entries[entry].unit_end == unit) {
-        ++entry;
-        prefetch_entry(entries, std::min(entry + kPrefetchEntries, entry_count - 1));
+      entry += static_cast<std::int64_t>(entries[entry].unit_end == unit);
+      if (unit == core::first_unit(entries, entry)) {
+        prefetch_entry(entries, entry_count, entry + kPrefetchEntries);
       }
       visit(range, range_unit(entries, entry, unit, end), entry);
     }
   });
-}
-
-/// The memory of a unit, for a table of loops.
-inline void* memory_of(const core::Unit& unit) {
-  return reinterpret_cast<void*>(unit.address);  // NOLINT(performance-no-int-to-ptr): of a plan
-}
-
-inline const void* memory_of_next(const RangeUnit& unit) {
-  return reinterpret_cast<const void*>(unit.next);  // NOLINT(performance-no-int-to-ptr): of a plan
 }
 
 }  // namespace ampscaler::cpu
