@@ -62,27 +62,34 @@ inline RangeUnit range_unit(const core::PlanEntry* entries, std::int64_t entry, 
 
 inline const void* memory_of_next(const RangeUnit& unit) { return as_pointer(unit.next); }
 
-/// Calls `visit(range, unit, entry)` for every RangeUnit; `entry` is the index of its tensor in the plan.
-/// Units of one range come in order.
+/// Calls `visit(unit, entry)` for every RangeUnit in [begin, end) of a plan, in order; `entry` is the index
+/// of its tensor.
+template <typename Visit>
+void visit_range(const core::UnitPlan& plan, std::uint32_t begin, std::uint32_t end,
+                 const Visit& visit) {
+  const core::PlanEntry* entries = plan.entries().data();
+  const auto count = static_cast<std::int64_t>(plan.entries().size());
+  std::int64_t entry = begin == end ? 0 : core::find_entry(entries, count, begin);
+  for (std::uint32_t unit = begin; unit < end; ++unit) {
+    entry += static_cast<std::int64_t>(entries[entry].unit_end == unit);
+    if (unit == core::first_unit(entries, entry)) {
+      prefetch_entry(entries, count, entry + kPrefetchEntries);
+    }
+    visit(range_unit(entries, entry, unit, end), entry);
+  }
+}
+
+/// Calls `visit(range, unit, entry)` for every unit of the plan. Units of one range come in order.
 template <typename Visit>
 void for_each_unit(const core::UnitPlan& plan, std::int64_t ranges, const Visit& visit) {
   if (plan.unit_total() == 0) {
     return;
   }
   const std::vector<std::uint32_t> bounds = plan.split(ranges);
-  const core::PlanEntry* entries = plan.entries().data();
-  const auto entry_count = static_cast<std::int64_t>(plan.entries().size());
   run_ranges(ranges, [&](std::int64_t range) {
-    const std::uint32_t begin = bounds[static_cast<std::size_t>(range)];
-    const std::uint32_t end = bounds[static_cast<std::size_t>(range) + 1];
-    std::int64_t entry = begin == end ? 0 : core::find_entry(entries, entry_count, begin);
-    for (std::uint32_t unit = begin; unit < end; ++unit) {
-      entry += static_cast<std::int64_t>(entries[entry].unit_end == unit);
-      if (unit == core::first_unit(entries, entry)) {
-        prefetch_entry(entries, entry_count, entry + kPrefetchEntries);
-      }
-      visit(range, range_unit(entries, entry, unit, end), entry);
-    }
+    const auto index = static_cast<std::size_t>(range);
+    visit_range(plan, bounds[index], bounds[index + 1],
+                [&](const RangeUnit& unit, std::int64_t entry) { visit(range, unit, entry); });
   });
 }
 
