@@ -47,7 +47,7 @@ struct alignas(64) RangeSums {
 };
 
 /// Adds what a unit contributes to the norm. `powers` is its power_sum(), for norms that need it.
-inline void add_norm_terms(RangeSums& range, const RangeUnit& unit, std::int64_t entry,
+inline void add_norm_terms(RangeSums& range, const core::Unit& unit, std::int64_t entry,
                            const UnitStats& stats, double norm_type, double powers) {
   if (is_power_norm(norm_type)) {
     core::add_exactly(range.sums.limbs, powers);
@@ -65,7 +65,7 @@ core::GradSums collect(const core::UnitPlan& plan, double norm_type, const Loop&
   // A tensor must not be counted by two ranges.
   const std::int64_t ranges = norm_type == 0.0 ? 1 : range_count(plan);
   std::vector<RangeSums> sums(static_cast<std::size_t>(ranges));
-  for_each_unit(plan, ranges, [&](std::int64_t range, const RangeUnit& unit, std::int64_t entry) {
+  for_each_unit(plan, ranges, [&](std::int64_t range, const core::Unit& unit, std::int64_t entry) {
     RangeSums& mine = sums[static_cast<std::size_t>(range)];
     const double powers = is_power_norm(norm_type) ? power_sum(unit, norm_type) : 0.0;
     UnitStats stats;

@@ -58,7 +58,7 @@ Finding scan_values(const T* values, std::int64_t elements, std::int64_t width,
 }
 
 // `unit` in elements of `width` components; the first has index `offset`.
-Finding scan(const RangeUnit& unit, std::int64_t width, std::int64_t offset) {
+Finding scan(const core::Unit& unit, std::int64_t width, std::int64_t offset) {
   const void* memory = memory_of(unit);
   const std::int64_t elements = unit.elements / width;
   switch (unit.dtype) {
@@ -87,9 +87,9 @@ std::vector<EntryFinding> scan_plan(const core::UnitPlan& plan,
   const core::PlanEntry* entries = plan.entries().data();
   const std::int64_t ranges = range_count(plan);
   std::vector<std::vector<EntryFinding>> per_range(static_cast<std::size_t>(ranges));
-  for_each_unit(plan, ranges, [&](std::int64_t range, const RangeUnit& unit, std::int64_t entry) {
+  for_each_unit(plan, ranges, [&](std::int64_t range, const core::Unit& unit, std::int64_t entry) {
     UnitStats stats;
-    table.stats[unit.dtype](memory_of(unit), unit.elements, memory_of_next(unit), &stats);
+    table.stats[unit.dtype](memory_of(unit), unit.elements, &stats);
     if (stats.infs + stats.nans > 0) {
       const std::int64_t width = widths[static_cast<std::size_t>(entry)];
       const auto bytes = static_cast<std::int64_t>(unit.address - entries[entry].address);

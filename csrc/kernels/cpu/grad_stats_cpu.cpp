@@ -20,8 +20,8 @@ namespace {
 core::GradSums read_pass(at::TensorList grads, double norm_type) {
   const KernelTable& table = kernels();
   const GradientPlan plan(grads, Access::kRead);
-  return collect(plan.units(), norm_type, [&](const RangeUnit& unit, UnitStats* stats) {
-    table.stats[unit.dtype](memory_of(unit), unit.elements, memory_of_next(unit), stats);
+  return collect(plan.units(), norm_type, [&](const core::Unit& unit, UnitStats* stats) {
+    table.stats[unit.dtype](memory_of(unit), unit.elements, stats);
   });
 }
 
@@ -33,9 +33,8 @@ core::GradSums unscale_pass(at::TensorList grads, double norm_type, float invers
   const KernelTable& table = kernels();
   const GradientPlan plan(grads, Access::kWrite);
   const core::GradSums sums =
-      collect(plan.units(), norm_type, [&](const RangeUnit& unit, UnitStats* stats) {
-        table.unscale_with_stats[unit.dtype](memory_of(unit), unit.elements, memory_of_next(unit),
-                                             inverse, stats);
+      collect(plan.units(), norm_type, [&](const core::Unit& unit, UnitStats* stats) {
+        table.unscale_with_stats[unit.dtype](memory_of(unit), unit.elements, inverse, stats);
       });
   plan.copy_back();
   return sums;
@@ -45,9 +44,8 @@ core::GradSums clamp_pass(at::TensorList grads, float inverse, double clip_value
   const KernelTable& table = kernels();
   const GradientPlan plan(grads, Access::kWrite);
   const core::GradSums sums =
-      collect(plan.units(), /*norm_type=*/2.0, [&](const RangeUnit& unit, UnitStats* stats) {
-        table.unscale_clamp[unit.dtype](memory_of(unit), unit.elements, memory_of_next(unit),
-                                        inverse, clip_value, stats);
+      collect(plan.units(), /*norm_type=*/2.0, [&](const core::Unit& unit, UnitStats* stats) {
+        table.unscale_clamp[unit.dtype](memory_of(unit), unit.elements, inverse, clip_value, stats);
       });
   plan.copy_back();
   return sums;

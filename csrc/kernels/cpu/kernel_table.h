@@ -36,26 +36,24 @@ struct UnitStats {
 
 /// Every function takes elements of its dtype at any alignment that the dtype allows, `count` >= 0 of
 /// them (beyond a unit, the sums of the units are added), and overwrites `*stats`. Sums are rounded in an
-/// order that depends on the position in the unit only, so they are the same for any address. `next`, where
-/// there is one, is what the caller will hand over then: it is fetched meanwhile; nullptr if unknown.
+/// order that depends on the position in the unit only, so they are the same for any address.
 struct KernelTable {
   const char* name;  // "baseline", "avx2", "avx512"
 
   /// Reads only.
-  void (*stats[kDataTypes])(const void* values, std::int64_t count, const void* next,
-                            UnitStats* stats);
+  void (*stats[kDataTypes])(const void* values, std::int64_t count, UnitStats* stats);
 
   /// Multiplies in place as torch's unscale does: `inv_scale == 1` leaves values (of 16-bit types, but
   /// for a quieted NaN), else the product in float32 (float64 for float64) is rounded to nearest even.
   /// `stats` are of the values before, but `overflows`.
-  void (*unscale_with_stats[kDataTypes])(void* values, std::int64_t count, const void* next,
-                                         float inv_scale, UnitStats* stats);
+  void (*unscale_with_stats[kDataTypes])(void* values, std::int64_t count, float inv_scale,
+                                         UnitStats* stats);
 
   /// The same product, then clamped to [-clip_value, clip_value] in the computation type before the one
   /// rounding; NaN stays NaN. An inf is clamped too, and counts in `infs`; a product beyond the dtype
   /// that is clamped is no overflow.
-  void (*unscale_clamp[kDataTypes])(void* values, std::int64_t count, const void* next,
-                                    float inv_scale, double clip_value, UnitStats* stats);
+  void (*unscale_clamp[kDataTypes])(void* values, std::int64_t count, float inv_scale,
+                                    double clip_value, UnitStats* stats);
 
   /// Multiplies in place, whatever the factor is.
   void (*multiply[kDataTypes])(void* values, std::int64_t count, float factor);

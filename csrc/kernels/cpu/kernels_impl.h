@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kCacheLine = 64;
 // Values are asked for this far ahead: the counts fill the processor's window of instructions with so
-// few loads that it would wait for memory and compute by turns. A multiple of the block.
+// few loads that it would wait for memory and compute by turns. Not for tensors below a block.
 constexpr std::int64_t kPrefetchBytes = 4096;
 constexpr std::int64_t kBlockBytes = 1024;
 constexpr std::int64_t kUnitBytes = 16384;  // as in core/units.h; counters of 16 bits last for it
@@ -127,26 +127,15 @@ void repeat(Function function) {
   function(kCount - 1);
 }
 
-// What is read kPrefetchBytes after `offset`, or `bytes` after it if there are fewer: `next` follows.
-inline const char* prefetch_place(const char* values, std::int64_t offset, std::int64_t bytes,
-                                  const char* next) {
-  const std::int64_t size = (bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
-  const std::int64_t wanted = offset + (size < kPrefetchBytes ? size : kPrefetchBytes);
-  if (wanted < size) {
-    return values + wanted;
-  }
-  return next == nullptr ? values + offset : next + (wanted - size);
-}
-
 template <typename V, typename Elements>
-void add_block(typename Elements::Stats& stats, const char* from, std::int64_t bytes,
-               const char* prefetch) {
+void add_block(typename Elements::Stats& stats, const char* from, std::int64_t bytes) {
   constexpr int kRound = Elements::Stats::kRound;
+  const std::int64_t ahead = bytes == kBlockBytes ? kPrefetchBytes : 0;
   stats.begin_block();
   std::int64_t done = 0;
   for (; done + kRound * V::kBytes <= bytes; done += kRound * V::kBytes) {
     for (int line = 0; line < kRound * V::kBytes; line += kCacheLine) {
-      __builtin_prefetch(prefetch + done + line);
+      __builtin_prefetch(from + done + line + ahead);
     }
     repeat<kRound>([&](int i) {
       const char* vector = from + done + i * V::kBytes;
@@ -198,15 +187,12 @@ void for_each_piece(std::int64_t bytes, std::int64_t piece, Function function) {
 
 // `store(block, bytes)` returns a number of overflows.
 template <typename V, typename Elements, typename Pointer, typename Store>
-UnitStats unit_stats(Pointer values, std::int64_t count, const void* next, Store store) {
+UnitStats unit_stats(Pointer values, std::int64_t count, Store store) {
   UnitStats result = {};
-  const std::int64_t total = count * Elements::kBytes;
-  for_each_piece(total, kUnitBytes, [&](std::int64_t unit, std::int64_t size) {
+  for_each_piece(count * Elements::kBytes, kUnitBytes, [&](std::int64_t unit, std::int64_t size) {
     typename Elements::Stats stats;
     for_each_piece(size, kBlockBytes, [&](std::int64_t block, std::int64_t bytes) {
-      add_block<V, Elements>(
-          stats, values + unit + block, bytes,
-          prefetch_place(values, unit + block, total, static_cast<const char*>(next)));
+      add_block<V, Elements>(stats, values + unit + block, bytes);
       result.overflows += store(values + unit + block, bytes);
     });
     stats.end_unit(size, result);
@@ -216,14 +202,13 @@ UnitStats unit_stats(Pointer values, std::int64_t count, const void* next, Store
 
 // A factor of at most 1 makes no value larger, so there is nothing to count.
 template <typename V, typename Elements, typename Function>
-UnitStats store_and_unit_stats(char* values, std::int64_t count, const void* next,
-                               Function function) {
+UnitStats store_and_unit_stats(char* values, std::int64_t count, Function function) {
   if (function.factor >= -1 && function.factor <= 1) {
-    return unit_stats<V, Elements>(values, count, next, [=](char* block, std::int64_t bytes) {
+    return unit_stats<V, Elements>(values, count, [=](char* block, std::int64_t bytes) {
       return store_block<V, Elements, false>(block, bytes, function);
     });
   }
-  return unit_stats<V, Elements>(values, count, next, [=](char* block, std::int64_t bytes) {
+  return unit_stats<V, Elements>(values, count, [=](char* block, std::int64_t bytes) {
     return store_block<V, Elements, true>(block, bytes, function);
   });
 }
@@ -234,29 +219,26 @@ template <typename V, typename Elements>
 struct Loops {
   using Scalar = Elements::Scalar;
 
-  [[gnu::flatten]] static void stats(const void* values, std::int64_t count, const void* next,
-                                     UnitStats* stats) {
-    *stats = unit_stats<V, Elements>(static_cast<const char*>(values), count, next,
+  [[gnu::flatten]] static void stats(const void* values, std::int64_t count, UnitStats* stats) {
+    *stats = unit_stats<V, Elements>(static_cast<const char*>(values), count,
                                      [](const char*, std::int64_t) { return 0; });
   }
 
-  [[gnu::flatten]] static void unscale_with_stats(void* values, std::int64_t count,
-                                                  const void* next, float inv_scale,
+  [[gnu::flatten]] static void unscale_with_stats(void* values, std::int64_t count, float inv_scale,
                                                   UnitStats* result) {
     if (inv_scale == 1.0F) {
-      stats(values, count, next, result);
+      stats(values, count, result);
       return;
     }
     const Product<V, Scalar> product = {plain_factor<Scalar>(inv_scale)};
-    *result = store_and_unit_stats<V, Elements>(static_cast<char*>(values), count, next, product);
+    *result = store_and_unit_stats<V, Elements>(static_cast<char*>(values), count, product);
   }
 
-  [[gnu::flatten]] static void unscale_clamp(void* values, std::int64_t count, const void* next,
-                                             float inv_scale, double clip_value,
-                                             UnitStats* result) {
+  [[gnu::flatten]] static void unscale_clamp(void* values, std::int64_t count, float inv_scale,
+                                             double clip_value, UnitStats* result) {
     const ClampedProduct<V, Scalar> product = {plain_factor<Scalar>(inv_scale),
                                                static_cast<Scalar>(clip_value)};
-    *result = store_and_unit_stats<V, Elements>(static_cast<char*>(values), count, next, product);
+    *result = store_and_unit_stats<V, Elements>(static_cast<char*>(values), count, product);
   }
 
   [[gnu::flatten]] static void multiply(void* values, std::int64_t count, float factor) {

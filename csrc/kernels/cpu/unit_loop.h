@@ -3,6 +3,7 @@
 // The one parallel region of a pass: the units of all tensors together, as contiguous ranges of about
 // equal cost, one for each of torch's threads. A range may begin inside a tensor.
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -33,49 +34,31 @@ inline void* memory_of(const core::Unit& unit) { return as_pointer(unit.address)
 /// but not the next one.
 inline constexpr std::int64_t kPrefetchEntries = 8;
 
-inline void prefetch_entry(const core::PlanEntry* entries, std::int64_t count, std::int64_t index) {
+// always_inline: g++ takes a function that only prefetches for one without effect, and drops its calls.
+[[gnu::always_inline]] inline void prefetch_entry(const core::PlanEntry* entries,
+                                                  std::int64_t index) {
   constexpr std::uint64_t kLine = 64;
   constexpr std::uint64_t kPrefetchBytes = 4 * kLine;
-  if (index >= count) {
-    return;
-  }
   for (std::uint64_t offset = 0; offset < kPrefetchBytes; offset += kLine) {
     // Beyond the end of a small tensor it is no access: a prefetch never faults.
     __builtin_prefetch(as_pointer(entries[index].address + offset));
   }
 }
 
-/// A unit, and where the next one of the range begins; 0 after the last.
-struct RangeUnit : core::Unit {
-  std::uint64_t next;
-};
-
-inline RangeUnit range_unit(const core::PlanEntry* entries, std::int64_t entry, std::uint32_t unit,
-                            std::uint32_t end) {
-  const core::Unit found = core::unit_of(entries, entry, unit);
-  if (unit + 1 == end) {
-    return {found, 0};
-  }
-  const bool same_tensor = unit + 1 < entries[entry].unit_end;
-  return {found, same_tensor ? found.address + core::kUnitBytes : entries[entry + 1].address};
-}
-
-inline const void* memory_of_next(const RangeUnit& unit) { return as_pointer(unit.next); }
-
-/// Calls `visit(unit, entry)` for every RangeUnit in [begin, end) of a plan, in order; `entry` is the index
-/// of its tensor.
+/// Calls `visit(unit, entry)` for the units [begin, end) of a plan, in order; `entry` is the index of its
+/// tensor.
 template <typename Visit>
-void visit_range(const core::UnitPlan& plan, std::uint32_t begin, std::uint32_t end,
+void visit_units(const core::UnitPlan& plan, std::uint32_t begin, std::uint32_t end,
                  const Visit& visit) {
   const core::PlanEntry* entries = plan.entries().data();
   const auto count = static_cast<std::int64_t>(plan.entries().size());
   std::int64_t entry = begin == end ? 0 : core::find_entry(entries, count, begin);
   for (std::uint32_t unit = begin; unit < end; ++unit) {
-    entry += static_cast<std::int64_t>(entries[entry].unit_end == unit);
-    if (unit == core::first_unit(entries, entry)) {
-      prefetch_entry(entries, count, entry + kPrefetchEntries);
+    if (entries[entry].unit_end == unit) {
+      ++entry;
+      prefetch_entry(entries, std::min(entry + kPrefetchEntries, count - 1));
     }
-    visit(range_unit(entries, entry, unit, end), entry);
+    visit(core::unit_of(entries, entry, unit), entry);
   }
 }
 
@@ -88,8 +71,8 @@ void for_each_unit(const core::UnitPlan& plan, std::int64_t ranges, const Visit&
   const std::vector<std::uint32_t> bounds = plan.split(ranges);
   run_ranges(ranges, [&](std::int64_t range) {
     const auto index = static_cast<std::size_t>(range);
-    visit_range(plan, bounds[index], bounds[index + 1],
-                [&](const RangeUnit& unit, std::int64_t entry) { visit(range, unit, entry); });
+    visit_units(plan, bounds[index], bounds[index + 1],
+                [&](const core::Unit& unit, std::int64_t entry) { visit(range, unit, entry); });
   });
 }
 

@@ -156,8 +156,7 @@ template <typename Element>
 UnitStats run_stats(const KernelTable& table, const Words<Element>& words) {
   UnitStats stats;
   std::memset(&stats, 0xAB, sizeof stats);  // a loop overwrites whatever was there
-  table.stats[Element::kType](words.data(), static_cast<std::int64_t>(words.size()), nullptr,
-                              &stats);
+  table.stats[Element::kType](words.data(), static_cast<std::int64_t>(words.size()), &stats);
   return stats;
 }
 

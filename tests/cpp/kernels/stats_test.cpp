@@ -58,7 +58,7 @@ TEST_P(Stats, AreTheSameBitsAtEveryAddress) {
         Words<Element> around(words.size() + shift + 64, static_cast<Word>(-1));
         std::copy(words.begin(), words.end(), around.begin() + static_cast<std::ptrdiff_t>(shift));
         UnitStats stats;
-        table().stats[Element::kType](around.data() + shift, size, nullptr, &stats);
+        table().stats[Element::kType](around.data() + shift, size, &stats);
         ASSERT_TRUE(same_bits(stats, aligned)) << Element::kType << " " << size << " " << shift;
       }
     }

@@ -78,9 +78,9 @@ void check_store(const KernelTable& table, const Words<Element>& before, float f
   std::memset(&stats, 0xAB, sizeof stats);
   const auto count = static_cast<std::int64_t>(before.size());
   if (limit == kNoLimit) {
-    table.unscale_with_stats[Element::kType](after.data(), count, nullptr, factor, &stats);
+    table.unscale_with_stats[Element::kType](after.data(), count, factor, &stats);
   } else {
-    table.unscale_clamp[Element::kType](after.data(), count, nullptr, factor, limit, &stats);
+    table.unscale_clamp[Element::kType](after.data(), count, factor, limit, &stats);
   }
   expect_results<Element>(before, after, factor, limit);
   EXPECT_EQ(stats.overflows, expected_overflows<Element>(before, factor, limit)) << factor;
@@ -139,7 +139,7 @@ TEST_P(Store, KeepsValuesIfTheInverseScaleIsOne) {
     const auto before = random_words<Element>(5000, Kind::kAnyBits, 9);
     auto after = before;
     UnitStats stats;
-    table().unscale_with_stats[Element::kType](after.data(), 5000, nullptr, 1.0F, &stats);
+    table().unscale_with_stats[Element::kType](after.data(), 5000, 1.0F, &stats);
     for (std::size_t i = 0; i < before.size(); ++i) {
       const bool nan = std::isnan(Element::value(before[i])) && sizeof(before[i]) == 2;
       ASSERT_TRUE(after[i] == before[i] || (nan && std::isnan(Element::value(after[i])))) << i;
@@ -193,10 +193,10 @@ TEST_P(Store, ChangesNothingBesideTheElements) {
   for_each_type([&]<typename Element>() {
     UnitStats stats;
     check_neighbours<Element>([&](void* values, std::int64_t count) {
-      table().unscale_with_stats[Element::kType](values, count, nullptr, -2.0F, &stats);
+      table().unscale_with_stats[Element::kType](values, count, -2.0F, &stats);
     });
     check_neighbours<Element>([&](void* values, std::int64_t count) {
-      table().unscale_clamp[Element::kType](values, count, nullptr, -0.5F, 1e9, &stats);
+      table().unscale_clamp[Element::kType](values, count, -0.5F, 1e9, &stats);
     });
     check_neighbours<Element>([&](void* values, std::int64_t count) {
       table().multiply[Element::kType](values, count, -0.5F);
