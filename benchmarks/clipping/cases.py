@@ -1,4 +1,4 @@
-"""The lists of gradients that are measured, and the goals of issue "one pass" for each."""
+"""The lists of gradients that are measured, and the goal for each."""
 
 from __future__ import annotations
 

@@ -235,7 +235,8 @@ void bind_iteration(ScalerClass& scaler) {
       .def("step", with_python_warnings(&step), py::arg("optimizer"),
            "Runs optimizer.step(*args, **kwargs) unless a gradient holds inf or NaN. Returns a "
            "StepResult.\n\n"
-           "Waits for the device once for an ordinary optimizer, never for a fused one.")
+           "Waits for the device once for an ordinary optimizer; for a fused one only where an SGD "
+           "creates momentum buffers.")
       .def("update", with_python_warnings(&update), py::arg("new_scale") = py::none(),
            "Ends the iteration: adapts the scale, or sets it to `new_scale` (float or 0-dim "
            "tensor). Does not wait.");

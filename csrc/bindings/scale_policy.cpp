@@ -101,7 +101,8 @@ void bind_scale_policy(py::module_& module) {
           "The scale does not grow beyond this; None: no cap.")
       .def_property_readonly(
           "fix_upstream", [](const ScalePolicy& self) { return self.fix_upstream(); },
-          "GradScaler mends what is wrong in torch's own scaler. (AmpScaler has none of it.)")
+          "GradScaler mends what is wrong in torch's own scaler. (AmpScaler does so always, but "
+          "for some cases that docs/gradients.md names.)")
       .def("clamp", &clamp, py::arg("scale"),
            "The nearest scale within the limits: a float, or a new float32 tensor for a tensor. "
            "ValueError "

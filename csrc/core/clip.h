@@ -7,7 +7,6 @@
 // `divisor` is the total weight of accumulated micro-batches, `user_scale` what the user has set as
 // `optimizer.grad_scale`.
 
-#include <cfloat>
 #include <limits>
 
 #include "core/finite.h"

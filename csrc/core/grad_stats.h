@@ -1,7 +1,8 @@
 // Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
 #pragma once
 // What one pass over a list of gradients finds out, and what follows from it: flag, norm, clip
-// coefficient, factors. Kernels fill GradSums; finish() is the only place that draws conclusions.
+// coefficient, factors. Kernels fill GradSums, and finish() concludes for one list; merge_stats.h does for
+// several, step_scalars.h for a fused step, and ops/conclusions_by_torch.cpp repeats all three with tensors.
 
 #include <cfloat>
 #include <cmath>

@@ -3,6 +3,8 @@
 // The two scalars that a fused optimizer is stepped with, formed when it is: scale and coefficient may
 // come from different calls, and the user may have set a grad_scale of his own in between.
 
+#include <cstdint>
+
 #include "core/clip.h"
 #include "core/macros.h"
 

@@ -71,6 +71,7 @@ std::vector<DeviceFoundInf> AmpScaler::Impl::check_gradients_of(
   if (const std::optional<GradientLists> plain = plain_gradients(parameters)) {
     PassTarget target;
     target.gradients = *plain;
+    target.user_scale = optimizer.adapter.user_grad_scale();
     return run_alone("step", target);
   }
   return group_gradients(parameters)
@@ -123,7 +124,12 @@ StepResult AmpScaler::Impl::step_ordinary(Participant& optimizer) {
 StepResult AmpScaler::Impl::step_amp_aware(Participant& optimizer) {
   OptimizerEntry entry = entries.find(optimizer);
   if (entry.stage == core::Stage::kReady && entry.found_inf_per_device.empty()) {
-    entry.record(check_gradients_of(optimizer));
+    if (repeats_a_gradient(optimizer.parameters)) {  // its step would divide it at each mention
+      entry = unscale(optimizer);
+      entries.store(optimizer, entry);
+    } else {
+      entry.record(check_gradients_of(optimizer));
+    }
   }
   check_recorded(entry);
   const StepFactors factors = step_factors(

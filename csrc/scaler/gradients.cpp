@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <unordered_set>
 #include <utility>
 
 #include <ATen/TensorOperators.h>
@@ -15,13 +14,13 @@
 #include "ops/checks.h"
 #include "ops/device_copy.h"
 #include "ops/pass_checks.h"
+#include "ops/pointer_set.h"
 
 namespace ampscaler {
 namespace {
 
-bool has_duplicates(std::vector<const void*> keys) {
-  std::ranges::sort(keys);
-  return std::ranges::adjacent_find(keys) != keys.end();
+bool has_gradient(const at::Tensor& parameter) {
+  return parameter.defined() && parameter.grad().defined();
 }
 
 const void* gradient_key(const at::Tensor& parameter) {
@@ -65,21 +64,18 @@ void for_each_version(const GradientLists& gradients, Visit visit) {
 
 std::vector<at::Tensor> parameters_with_gradient(const std::vector<at::Tensor>& parameters) {
   std::vector<at::Tensor> result;
-  std::vector<const void*> keys;
-  for (const at::Tensor& parameter : parameters) {
-    if (parameter.defined() && parameter.grad().defined()) {
-      result.push_back(parameter);
-      keys.push_back(gradient_key(parameter));
-    }
-  }
-  if (has_duplicates(
-          std::move(keys))) {  // rare: hashing every time would cost more than the kernel
-    std::unordered_set<const void*> seen;
-    std::erase_if(result, [&](const at::Tensor& parameter) {
-      return !seen.insert(gradient_key(parameter)).second;
-    });
-  }
+  ops::PointerSet seen(parameters.size());
+  std::ranges::copy_if(parameters, std::back_inserter(result), [&](const at::Tensor& parameter) {
+    return has_gradient(parameter) && seen.insert(gradient_key(parameter));
+  });
   return result;
+}
+
+bool repeats_a_gradient(const std::vector<at::Tensor>& parameters) {
+  ops::PointerSet seen(parameters.size());
+  return std::ranges::any_of(parameters, [&](const at::Tensor& parameter) {
+    return has_gradient(parameter) && !seen.insert(gradient_key(parameter));
+  });
 }
 
 void check_gradients(const std::vector<at::Tensor>& parameters, bool allow_half) {

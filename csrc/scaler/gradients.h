@@ -18,6 +18,9 @@ namespace ampscaler {
 /// second mention would divide it twice.
 std::vector<at::Tensor> parameters_with_gradient(const std::vector<at::Tensor>& parameters);
 
+/// Whether two parameters hold the same gradient.
+bool repeats_a_gradient(const std::vector<at::Tensor>& parameters);
+
 /// Throws if a gradient cannot be unscaled: c10::ValueError for float16 unless `allow_half`,
 /// c10::NotImplementedError or c10::Error, with torch's texts, for dtypes and layouts.
 void check_gradients(const std::vector<at::Tensor>& parameters, bool allow_half);

@@ -184,7 +184,7 @@ class ScalePolicy:
     @property
     def fix_upstream(self) -> bool:
         """
-        GradScaler mends what is wrong in torch's own scaler. (AmpScaler has none of it.)
+        GradScaler mends what is wrong in torch's own scaler. (AmpScaler does so always, but for some cases that docs/gradients.md names.)
         """
     @property
     def max_scale(self) -> float | None:
@@ -283,7 +283,7 @@ class AmpScaler:
         """
         Runs optimizer.step(*args, **kwargs) unless a gradient holds inf or NaN. Returns a StepResult.
 
-        Waits for the device once for an ordinary optimizer, never for a fused one.
+        Waits for the device once for an ordinary optimizer; for a fused one only where an SGD creates momentum buffers.
         """
     def unscale_(self, optimizer: typing.Any) -> None:
         """

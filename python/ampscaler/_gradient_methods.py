@@ -55,9 +55,10 @@ class GradientMethods(torch.amp.GradScaler):
 
         The gradients of torch's fused optimizers are not written: their step applies the coefficient. Those of other
         optimizers that take the scale themselves are multiplied by the coefficient and stay scaled; those of ordinary
-        optimizers are unscaled, as by `unscale_`.
+        optimizers are unscaled, as by `unscale_`. Tensor subclasses are unscaled and clipped by torch's own recipe,
+        those of fused optimizers too: `eps` is ignored.
 
-        `max_norm` is > 0, else ValueError; inf only measures. A tensor with one element is not read: what is not > 0
+        `max_norm` is > 0, else ValueError; inf clips nothing. A tensor with one element is not read: what is not > 0
         in it counts as inf. `norm_type` is 2, inf or another p >= 0. torch adds `eps=1e-6`.
         """
         method = "clip_grad_norm_"

@@ -1,6 +1,8 @@
 """unscale_ and step of GradScaler: torch's work in C++, and what torch's code cannot do.
 
-A class of its own for what a policy with fix_upstream changes in torch's protocol; docs/gradients.md lists it.
+Steps overrides the methods that torch's unscale_ and step call, for every scaler. The rest of it is what replaces
+torch's unscale_ and step after an opt-in: a divisor, a clip coefficient, float16 gradients in place, check_only, or a
+policy with fix_upstream, whose list is in docs/gradients.md.
 """
 
 from __future__ import annotations

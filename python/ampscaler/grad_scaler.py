@@ -1,8 +1,10 @@
 """GradScaler, a drop-in for torch.amp.GradScaler: same results, same errors, same state, less host time.
 
-torch's own code runs everything except the walk over the gradients, which enters C++ once. There is no state beside
-torch's until something is used that torch does not have: whatever outsiders read, replace or override on a torch scaler
-works here too.
+torch's own code runs everything except the walk over the gradients, which enters C++ once, the check before a fused
+step, which only reads, the host's read of the flags, and the step of optimizers that are passed the scaler (_steps.py).
+A scaler has no state beside torch's until something is used that torch does not have: whatever outsiders read, replace
+or override on a torch scaler works here too. (The module _optimizers keeps, weakly, which amp-aware optimizers have
+stepped on scaled gradients.)
 """
 
 from __future__ import annotations
@@ -52,9 +54,10 @@ class GradScaler(Steps):
     `ScalePolicy(fix_upstream=True)`, what is wrong in torch's scaler is mended (docs/gradients.md lists it). The policy
     is not part of `state_dict()`.
 
-    `fp16_grads` says what to do with float16 gradients. "error": torch's rule, only the step of an optimizer that
-    divides by the scale itself takes them, all else is a ValueError. "in_optimizer": clip_grad_norm_ takes those of
-    such an optimizer too. "in_place": `unscale_` and clipping take all, and round to float16 once.
+    `fp16_grads` says what to do with float16 gradients. "error": torch's rule, the step of an optimizer that divides by
+    the scale itself takes them, and so do `grad_norm` and `is_finite`; all else is a ValueError. "in_optimizer":
+    clip_grad_norm_ takes those of such an optimizer too. "in_place": `unscale_` and clipping take all, and round to
+    float16 once.
     """
 
     def __init__(

@@ -208,3 +208,20 @@ def test_check_only_checks_and_clips_at_the_scale_1(fused, dtype):
     assert (parameter.tolist(), scaler.get_scale()) == ([-2.0, -3.0], 1.0)
     scaler.load_state_dict(scaler.state_dict() | {"scale": 64.0})
     assert scaler.get_scale() == 1.0
+
+
+def test_a_fused_step_divides_a_gradient_of_two_parameters_once():
+    scaler = ready(4.0)
+    first, second = torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.zeros(2))
+    first.grad = second.grad = torch.full((2,), 8.0)
+    assert scaler.step(torch.optim.SGD([first, second], lr=1.0, fused=True)).applied()
+    assert first.tolist() == second.tolist() == [-2.0, -2.0]
+
+
+def test_an_overflow_by_the_users_factor_is_a_skip():
+    scaler, optimizer, parameter = six_eight(fused=True)
+    optimizer.grad_scale = torch.tensor(1e-38)
+    before = parameter.detach().clone()
+    assert not scaler.step(optimizer).applied()
+    scaler.update()
+    assert torch.equal(parameter, before) and scaler.get_scale() == 2.0

@@ -7,7 +7,7 @@
 //   READY --unscale_, clip--> UNSCALED --step--> STEPPED --update--> READY
 //     ^-clip-'  (AmpAware optimizers only, which apply scale and clip themselves)
 //
-// Waiting:  only where a comment says "waits".
+// Waiting:  only where a comment says "waits", and where a sparse CUDA gradient is coalesced.
 // Streams:  the caller's current stream.
 // Threads:  one thread at a time. unscale_, step and update refuse a second one while they run.
 // Moving:   a scaler that was moved from throws until it is assigned to.
@@ -148,7 +148,7 @@ class AMPSCALER_API AmpScaler {
 
   /// Clips the true gradients of one optimizer, or of several together, to `max_norm`, and returns
   /// their norm before that: 0-dim float32 on the device of the scale. Instead of unscale_ and
-  /// torch's clip_grad_norm_, in a single read of the gradients. Does not wait.
+  /// torch's clip_grad_norm_; the CPU kernels read the gradients once for it. Does not wait.
   ///
   ///   coefficient = norm <= max_norm ? 1 : max_norm / (norm + eps)
   ///
@@ -161,8 +161,9 @@ class AMPSCALER_API AmpScaler {
   /// - A further clip sees clipped gradients. Optimizers without gradients are left as they are; if
   ///   there are none at all the norm is 0.
   ///
-  /// `max_norm` must be > 0, infinity only measures; a tensor is not looked at, so what is not > 0 in it
-  /// counts as infinity. `norm_type` >= 0: 2 and infinity are exact, see ops::GradStatsOptions.
+  /// `max_norm` must be > 0, infinity clips nothing; a tensor is not looked at, so what is not > 0 in it
+  /// counts as infinity. `norm_type` >= 0: see ops::GradStatsOptions, and ops::grad_stats for how exact
+  /// the 2-norm is.
   /// `eps` >= 0; 1e-6 is torch's.
   ///
   /// Throws AssertionError before the first scale(), c10::Error after step(), c10::ValueError for
@@ -221,7 +222,8 @@ class AMPSCALER_API AmpScaler {
   void set_grad_divisor(const at::Tensor& divisor);
 
   /// Runs the optimizer unless one of its gradients holds inf or NaN; unscales first if that was
-  /// not done. Waits for the device once for an ordinary optimizer, never for an AmpAware one.
+  /// not done. Waits for the device once for an ordinary optimizer, never for an AmpAware one (but in
+  /// Python a fused SGD does in the step that creates its momentum buffers).
   ///
   /// Throws AssertionError before the first scale() and when no parameter has a gradient, c10::Error
   /// if called twice before update(), and what unscale_ throws. If the optimizer throws, step may be

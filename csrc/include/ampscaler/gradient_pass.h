@@ -75,11 +75,14 @@ struct PassResult {
   std::vector<std::vector<DeviceFoundInf>> found_inf_per_device;
 };
 
-/// Runs the pass; errors name `operation`. `scale` (0-dim float32) and `options` (tensors on any device) count for all targets; its
-/// `user_scale` and `accumulate` are not looked at. Results are on the device of `scale`.
+/// Runs the pass; errors name `operation`. `scale` (0-dim float32) and `options` (tensors on any device)
+/// count for all targets; its `user_scale` and `accumulate` are not looked at. Results are on the device
+/// of `scale`.
 ///
-/// Does not wait, but for gradients on the CPU and a scale elsewhere. Everything is checked before the
-/// first write. Bumps the versions of gradients that it may have written: on the CPU, has written.
+/// Does not wait, but for gradients on the CPU and a scale elsewhere, and to coalesce sparse CUDA ones.
+/// Bumps the versions of gradients that it may have written. Everything is checked before the first
+/// write: c10::ValueError for numbers out of range and gradients that share memory,
+/// c10::NotImplementedError for dtypes and layouts, c10::Error for other scalars.
 AMPSCALER_API PassResult run_gradient_pass(const char* operation,
                                            const std::vector<PassTarget>& targets,
                                            const at::Tensor& scale,

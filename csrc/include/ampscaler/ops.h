@@ -3,8 +3,9 @@
 // The operators torch.ops.ampscaler.* as C++ functions. Calls go through torch's dispatcher, to the
 // backend of the tensors.
 //
-// None waits for the device. Gradients are changed in place without autograd noticing, as by
-// torch's own scaler. Safe to call from several threads on different tensors.
+// None waits for the device, except that coalescing a sparse CUDA gradient does. Gradients are changed
+// in place without autograd noticing, as by torch's own scaler. Safe to call from several threads on
+// different tensors.
 
 #include <cstdint>
 #include <optional>
@@ -69,8 +70,8 @@ struct GradStatsOptions {
   /// The user's own `optimizer.grad_scale`; 1 element, rounded to float32 as torch does. Gradients that
   /// are unscaled in place are not divided by it, but the norm is.
   std::optional<at::Tensor> user_scale = std::nullopt;
-  /// 2, inf, or any other p >= 0: for those the result is plain double arithmetic. 0 counts tensors with
-  /// an element that is not 0, like torch's clip_grad_norm_.
+  /// 2, inf, or any other p >= 0: for those the result is plain double arithmetic. 0 counts tensors
+  /// with an element that is not 0, like torch's clip_grad_norm_ (grad_norms() counts the elements).
   double norm_type = 2.0;
   /// Limit of the norm, > 0 or c10::ValueError; none by default. A tensor (1 element, any real dtype) is
   /// not read, so there a value that is not > 0 counts as none; it wins if both are given.
@@ -78,17 +79,21 @@ struct GradStatsOptions {
   std::optional<at::Tensor> max_norm_tensor = std::nullopt;
   /// Added to the norm where clipping divides by it; torch's clip_grad_norm_ has 1e-6. >= 0.
   double eps = 0.0;
-  /// Sums of earlier calls: int64, the words of core::GradSums, zeros at first. The call adds its own
-  /// sums, and its results are those of all gradients so far.
+  /// Sums of earlier calls: contiguous int64 [141], the words of core::GradSums, zeros at first. The
+  /// call adds its own sums, and its results are those of all gradients so far. Two such states merge
+  /// by addition of the words, the last one by maximum.
   std::optional<at::Tensor> accumulate = std::nullopt;
 };
 
 /// What a pass has found: vectors on the device of `scale`, with the slots that stats_names() and
 /// factor_names() list (in Python: ampscaler.ops.STATS and ampscaler.ops.FACTORS).
 struct GradStats {
-  at::Tensor
-      stats;  // float64: norm and largest magnitude of the true gradients, counts, coefficient
-  at::Tensor factors;  // float32: found_inf (0 or 1), norm, clip coefficient, two factors to apply
+  /// float64 (float32 where a device has no other): norm and max_abs of the true gradients; counts of
+  /// stored values: zeros, underflows, elements, infs, nans, overflows; clip_coefficient.
+  at::Tensor stats;
+  /// float32: found_inf (0 or 1), norm, clip_coefficient, unscale_and_clip to multiply scaled
+  /// gradients by, grad_scale for a fused optimizer to divide them by.
+  at::Tensor factors;
 };
 
 /// The slots of GradStats in their order: "norm", "max_abs", ... and "found_inf", "norm", ...
@@ -102,9 +107,14 @@ AMPSCALER_API std::vector<std::string> factor_names();
 ///   (complex counts as pairs of reals), any strides, sparse COO (statistics of the coalesced values),
 ///   0 elements allowed. Gradients that share memory with one another are c10::ValueError.
 /// - `scale`: float32, 1 element, same device.
-/// - The 2-norm is exact but for one rounding per 16 KiB and the last one: the same bits for any number
-///   of threads, order of the list and splitting into accumulating calls; no finite gradient overflows it.
-/// - Throws before anything has changed.
+/// - The 2-norm: sums within 16 KiB are rounded (relative error of the norm below 2^-20 for 16-bit
+///   gradients, 2^-23 for others) and then added exactly. So the CPU kernels give the same bits for any
+///   number of threads, order of the list and splitting of it into accumulating calls; torch's own
+///   kernels, on other devices, do not promise it.
+/// - The sum cannot overflow; a norm beyond double (as float32: beyond float32) reads inf.
+/// - Throws before anything has changed: c10::ValueError also for numbers out of range,
+///   c10::NotImplementedError for other dtypes and layouts, c10::Error for scalars and devices.
+/// - docs/one_pass.md has all clauses.
 AMPSCALER_API GradStats grad_stats(at::TensorList grads, const at::Tensor& scale,
                                    const GradStatsOptions& options = {});
 
@@ -122,8 +132,8 @@ AMPSCALER_API GradStats unscale_clamp_(at::TensorList grads, const at::Tensor& s
                                        const std::optional<at::Tensor>& user_scale = {});
 
 /// Multiplies every gradient by `factor` in place, unless `factor` is 1 or `found_inf` is set: then
-/// nothing is read or written. Both are float32 with 1 element on the gradients' device. Bumps versions,
-/// since the host cannot know whether it was written.
+/// values stay, and our kernels touch nothing. Both are float32 with 1 element on the gradients' device.
+/// Bumps versions, since the host cannot know whether it was written.
 AMPSCALER_API void scale_grads_(at::TensorList grads, const at::Tensor& factor,
                                 const at::Tensor& found_inf);
 
@@ -132,7 +142,8 @@ AMPSCALER_API void scale_grads_(at::TensorList grads, const at::Tensor& factor,
 /// Sparse: index among the coalesced values. The CPU for an empty list.
 AMPSCALER_API at::Tensor find_nonfinite(at::TensorList grads);
 
-/// The norm of each true gradient: float32 [n].
+/// The norm of each true gradient: float32 [n]. With a `norm_type` of 0 the number of its elements that
+/// are not 0, where GradStatsOptions::norm_type counts tensors.
 AMPSCALER_API at::Tensor grad_norms(at::TensorList grads, const at::Tensor& scale,
                                     double norm_type = 2.0);
 
@@ -140,6 +151,9 @@ AMPSCALER_API at::Tensor grad_norms(at::TensorList grads, const at::Tensor& scal
 /// the rule of `norm_type`, largest magnitude, counts, a new coefficient. Of `factors`, found_inf, norm
 /// and clip_coefficient are meaningful, the others are 1. Only `norm_type`, limit and eps of `options` are
 /// looked at.
+///
+/// The flag follows from counts and norm (one beyond double sets it). A scaling that was not usable shows
+/// in neither, so the caller must combine the flags of the lists with it, by maximum.
 AMPSCALER_API GradStats merge_stats(at::TensorList stats, const GradStatsOptions& options = {});
 
 /// The two scalars that a fused optimizer gets for its step, as a float32 vector {found_inf, grad_scale}:

@@ -43,9 +43,9 @@ struct KernelTable {
   /// Reads only.
   void (*stats[kDataTypes])(const void* values, std::int64_t count, UnitStats* stats);
 
-  /// Multiplies in place as torch's unscale does: `inv_scale == 1` leaves values (of 16-bit types, but
-  /// for a quieted NaN), else the product in float32 (float64 for float64) is rounded to nearest even.
-  /// `stats` are of the values before, but `overflows`.
+  /// Multiplies in place as torch's unscale does: `inv_scale == 1` writes nothing (torch's would quiet
+  /// a signalling NaN of 16 bits), else the product in float32 (float64 for float64) is rounded to
+  /// nearest even. `stats` are of the values before, but `overflows`.
   void (*unscale_with_stats[kDataTypes])(void* values, std::int64_t count, float inv_scale,
                                          UnitStats* stats);
 

@@ -1,6 +1,6 @@
 // Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
-// `grad_stats` on the CPU: the clauses of its numeric contract, one test each, against sums in long
-// double; and what it must not touch.
+// `grad_stats` on the CPU: the clauses of its numeric contract (C1 to C14, the table in
+// docs/one_pass.md), one test each, against sums in long double; and what it must not touch.
 
 #include <algorithm>
 #include <random>
