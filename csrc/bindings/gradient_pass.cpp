@@ -2,6 +2,7 @@
 // The one pass over the gradients of Python optimizers: walked, checked, measured and written behind one
 // call; and the step of an optimizer that applies scale and clip coefficient itself.
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -53,11 +54,21 @@ struct Result {
   std::vector<FoundInfPerDevice> found_inf_per_device;
 };
 
+// A mere query is answered for gradients that share memory too: by torch's functions.
+bool may_be_read(const std::vector<PassTarget>& targets) {
+  return std::ranges::all_of(targets, [](const PassTarget& target) {
+    return target.write != GradientWrite::kNothing || target.gradients.are_disjoint();
+  });
+}
+
 std::optional<Result> run(const std::string& operation, const std::vector<Target>& targets,
                           const at::Tensor& scale, const std::optional<Number>& divisor,
                           double norm_type, const std::optional<Number>& max_norm, double eps) {
   const std::optional<std::vector<PassTarget>> collected = collect_all(targets);
   if (!collected) {
+    return std::nullopt;
+  }
+  if (!max_norm && !may_be_read(*collected)) {
     return std::nullopt;
   }
   ops::GradStatsOptions options;

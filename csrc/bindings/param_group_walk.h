@@ -67,12 +67,21 @@ bool visit_group(PyObject* group, PyObject* params_key, Visit& visit) {
   return true;
 }
 
+/// What an active function mode, as torch.set_default_device() leaves one, means for a walk.
+enum class FunctionModes {
+  kSeeEverything,  // it shall see the operators that torch's own code would call
+  kIgnored,        // the call is ours, and torch has none that it could wait for
+};
+
 /// Calls `bool visit(const at::Tensor& gradient)` for each gradient in `param_groups`. False, as soon as it
 /// turns out, if torch's own code must do the work: for subclasses, active function modes, and anything
 /// but plain lists and dicts (walking a generator would use it up before torch could).
 template <typename Visit>
-bool visit_gradients(PyObject* param_groups, Visit visit) {
-  if (!PyList_CheckExact(param_groups) || at::impl::torch_function_mode_enabled()) {
+bool visit_gradients(PyObject* param_groups, Visit visit,
+                     FunctionModes modes = FunctionModes::kSeeEverything) {
+  const bool seen =
+      modes == FunctionModes::kSeeEverything && at::impl::torch_function_mode_enabled();
+  if (seen || !PyList_CheckExact(param_groups)) {
     return false;
   }
   const py::str params_key("params");

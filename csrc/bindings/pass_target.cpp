@@ -42,7 +42,7 @@ std::optional<at::Tensor> to_tensor(const std::optional<Number>& number) {
     return std::nullopt;
   }
   const auto* tensor = std::get_if<at::Tensor>(&*number);
-  return tensor != nullptr ? *tensor : at::full({}, std::get<double>(*number), at::kFloat);
+  return tensor != nullptr ? *tensor : at::full({}, std::get<double>(*number), at::kDouble);
 }
 
 Target read_target(const py::object& optimizer, const py::object& state, GradientWrite write,
@@ -80,12 +80,15 @@ Target clip_target(const py::object& optimizer, const py::object& state, bool en
 
 std::optional<PassTarget> collect(const Target& target) {
   PassTarget result;
-  const bool complete = visit_gradients(target.param_groups.ptr(), [&](const at::Tensor& gradient) {
-    TORCH_CHECK_VALUE(target.allow_fp16 || gradient.scalar_type() != at::kHalf,
-                      "Attempting to unscale FP16 gradients.");
-    result.gradients.add(gradient);
-    return true;
-  });
+  const bool complete = visit_gradients(
+      target.param_groups.ptr(),
+      [&](const at::Tensor& gradient) {
+        TORCH_CHECK_VALUE(target.allow_fp16 || gradient.scalar_type() != at::kHalf,
+                          "Attempting to unscale FP16 gradients.");
+        result.gradients.add(gradient);
+        return true;
+      },
+      FunctionModes::kIgnored);
   if (!complete) {
     return std::nullopt;
   }

@@ -165,7 +165,8 @@ std::optional<FoundInfPerDevice> check_for_step(const Target& optimizer, const a
   for (DeviceFoundInf& flag : flags) {
     if (!in_double) {
       const at::Tensor overflow = at::isfinite(found.norm).logical_not().to(at::kFloat);
-      flag.found_inf = at::maximum(flag.found_inf, overflow.to(flag.device, /*non_blocking=*/!flag.device.is_cpu()));
+      flag.found_inf = at::maximum(
+          flag.found_inf, overflow.to(flag.device, /*non_blocking=*/!flag.device.is_cpu()));
     }
   }
   return merge({flags});

@@ -17,7 +17,7 @@ from torch.amp.grad_scaler import OptState
 from ampscaler import _C, _optimizers
 from ampscaler._C import GradientWrite
 from ampscaler._opt_in import Fp16Grads, OptedIn
-from ampscaler._optimizers import CLIP_COEFFICIENT, State
+from ampscaler._optimizers import CLIP_COEFFICIENT, CLIP_FOUND_INF, State, with_clip_flag
 
 Optimizers = torch.optim.Optimizer | Iterable[torch.optim.Optimizer]
 
@@ -29,13 +29,25 @@ def _is_number(value: object) -> bool:
 def _checked_number(method: str, argument: str, value: Any) -> float | torch.Tensor:
     """A float, or a tensor with one real element, which is not read. TypeError for anything else."""
     if isinstance(value, torch.Tensor):
-        if value.numel() != 1 or value.is_complex():
+        if value.numel() != 1 or value.is_complex() or value.dtype is torch.bool:
             got = f"shape {tuple(value.shape)} and {value.dtype}"
             raise TypeError(f"{method}: {argument}: expected a real tensor with 1 element, got one with {got}")
-        return value.detach()
+        return value.detach().clone()  # what the caller writes into it later is for later
     if not _is_number(value):
         raise TypeError(f"{method}: {argument}: expected a number or a tensor, got {type(value).__name__}")
     return float(value)
+
+
+def _check_numbers(method: str, **arguments: Any) -> None:
+    for argument, value in arguments.items():
+        if not _is_number(value):
+            raise TypeError(f"{method}: {argument}: expected a number, got {type(value).__name__}")
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    """A scalar of a tensor subclass as a tensor, of a DTensor the one of all ranks."""
+    whole: torch.Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    return whole.as_subclass(torch.Tensor)
 
 
 class GradientMethods(torch.amp.GradScaler):
@@ -62,6 +74,7 @@ class GradientMethods(torch.amp.GradScaler):
         in it counts as inf. `norm_type` is 2, inf or another p >= 0. torch adds `eps=1e-6`.
         """
         method = "clip_grad_norm_"
+        _check_numbers(method, norm_type=norm_type, eps=eps)
         limit = _checked_number(method, "max_norm", max_norm)
         optimizers = _optimizers.optimizer_list(method, optimizer)
         states = self._states(method, optimizers, refuse_stepped=True)
@@ -76,12 +89,11 @@ class GradientMethods(torch.amp.GradScaler):
             return self._clip_by_torch(optimizers, limit, norm_type)
         if self._enabled:
             for index, (one, target) in enumerate(zip(optimizers, targets, strict=True)):
+                flags = found.found_inf_per_device[index]
                 coefficient = found.clip_coefficients[index] if target.folds_clip else None
-                if len(optimizers) > 1 and target.amp_aware and coefficient is None:
-                    coefficient = self._nothing_left(one)
-                self._record_clip(one, found.found_inf_per_device[index], coefficient, target.amp_aware)
-                if len(optimizers) > 1:
-                    self._record_joint_flag(one, found.found_inf)
+                self._record_clip(one, flags, coefficient, target.amp_aware)
+                if flags and (len(optimizers) > 1 or (target.amp_aware and not target.folds_clip)):
+                    self._require_skip(one, found.found_inf)
         return found.norm
 
     @_disable_dynamo
@@ -92,11 +104,10 @@ class GradientMethods(torch.amp.GradScaler):
         stays NaN, and where an inf is clamped `step` skips all the same. `clip_value` is >= 0, else ValueError.
         """
         method = "clip_grad_value_"
-        if not _is_number(clip_value):
-            raise TypeError(f"{method}: clip_value: expected a number, got {type(clip_value).__name__}")
+        _check_numbers(method, clip_value=clip_value)
         if math.isnan(clip_value) or clip_value < 0:
             raise ValueError(f"{method}: clip_value: expected a value >= 0, got {clip_value}")
-        (one,) = _optimizers.optimizer_list(method, optimizer)
+        one = _optimizers.single(method, optimizer)
         (state,) = self._states(method, [one], refuse_stepped=True)
         target = _C.PassTarget(one, state, GradientWrite.UNSCALE, self._allows_fp16())
         found = _C.clamp_gradients(target, self._scale_or_one(), divisor=self._divisor(), clip_value=clip_value)
@@ -109,12 +120,11 @@ class GradientMethods(torch.amp.GradScaler):
     @_disable_dynamo
     def grad_norm(self, optimizer: Optimizers, norm_type: float = 2.0) -> torch.Tensor:
         """The norm of the true gradients that `step` will apply: 0-dim float32. Only reads them. Does not wait."""
+        _check_numbers("grad_norm", norm_type=norm_type)
         optimizers = _optimizers.optimizer_list("grad_norm", optimizer)
         found = self._read("grad_norm", optimizers, norm_type)
         if found is None:
-            norm = torch.nn.utils.get_total_norm(_optimizers.gradients(optimizers), norm_type)
-            unscaled = all(stage is not OptState.READY for stage in self._stages(optimizers))
-            return norm if unscaled else torch.mul(norm, self._inverse_scale()[0].to(norm.device))
+            return self._norm_by_torch(optimizers, norm_type)
         return found.norm
 
     @_disable_dynamo
@@ -124,9 +134,11 @@ class GradientMethods(torch.amp.GradScaler):
         The answer of the check that was made in this iteration, if there was one; else the gradients are read, and
         nothing is recorded.
         """
-        (one,) = _optimizers.optimizer_list("is_finite", optimizer)
+        one = _optimizers.single("is_finite", optimizer)
         (state,) = self._states("is_finite", [one])
         found_infs = [] if state is None else list(state["found_inf_per_device"].values())
+        if state is not None and CLIP_FOUND_INF in state:
+            found_infs.append(state[CLIP_FOUND_INF])
         if found_infs:
             return _C.combine_found_inf(found_infs, self._scale_or_one().device) == 0
         found = self._read("is_finite", [one], 2.0)
@@ -142,7 +154,7 @@ class GradientMethods(torch.amp.GradScaler):
         Waits for the device only after the step of an optimizer that takes the scale itself: if that step was skipped,
         the gradients have stayed as they were.
         """
-        (one,) = _optimizers.optimizer_list("grads_are_scaled", optimizer)
+        one = _optimizers.single("grads_are_scaled", optimizer)
         state = self._peek(one)
         if not self._enabled or self._scale is None:
             return False
@@ -242,30 +254,21 @@ class GradientMethods(torch.amp.GradScaler):
             state = self._per_optimizer_states[id(optimizer)]
             state[CLIP_COEFFICIENT] = coefficient
             if state["stage"] is OptState.READY:
-                state["found_inf_per_device"] = found
+                state["found_inf_per_device"] = with_clip_flag(state, found)
         elif not amp_aware:
             self._record_unscaled(optimizer, found)
 
-    def _nothing_left(self, optimizer: Any) -> torch.Tensor | None:
-        """A coefficient of 1: it makes a step go by the flags of the clip, and not by a check of its own.
-
-        None for an optimizer that takes the scaler as an argument, and checks as it likes.
-        """
-        if _optimizers.takes_grad_scaler(optimizer):
-            return None
-        return torch.ones((), dtype=torch.float64, device=self._scale_or_one().device)
-
-    def _record_joint_flag(self, optimizer: Any, found_inf: torch.Tensor) -> None:
-        """Not clipped because of another optimizer's gradients, an optimizer must not step either."""
-        state = self._per_optimizer_states.get(id(optimizer))
-        if state is not None and state["found_inf_per_device"]:
-            flags = state["found_inf_per_device"]
-            flags[found_inf.device] = _C.combine_found_inf([*flags.values(), found_inf], found_inf.device)
+    def _require_skip(self, optimizer: Any, found_inf: torch.Tensor) -> None:
+        """A step on gradients that were left unclipped for this flag must not happen, though they may be finite."""
+        state = self._per_optimizer_states[id(optimizer)]
+        earlier = [state[CLIP_FOUND_INF]] if CLIP_FOUND_INF in state else []
+        state[CLIP_FOUND_INF] = _C.combine_found_inf([*earlier, found_inf], found_inf.device)
+        state["found_inf_per_device"] = with_clip_flag(state, state["found_inf_per_device"])
 
     def _record_unscaled(self, optimizer: Any, found: dict[torch.device, torch.Tensor]) -> None:
         state = self._per_optimizer_states[id(optimizer)]
         if state["stage"] is OptState.READY:
-            state["found_inf_per_device"] = found
+            state["found_inf_per_device"] = with_clip_flag(state, found)
             state["stage"] = OptState.UNSCALED
 
     def _clip_by_torch(self, optimizers: list[Any], max_norm: float | torch.Tensor, norm_type: float) -> torch.Tensor:
@@ -275,9 +278,23 @@ class GradientMethods(torch.amp.GradScaler):
                 self.unscale_(optimizer)
         gradients = _optimizers.gradients(optimizers)
         norm: torch.Tensor = torch.nn.utils.get_total_norm(gradients, norm_type)
+        finite = torch.isfinite(norm)
         parameters = [p for one in optimizers for group in one.param_groups for p in group["params"]]
-        torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)  # type: ignore[arg-type]
+        clips_nothing = torch.zeros_like(norm)
+        torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, torch.where(finite, norm, clips_nothing))  # type: ignore[arg-type]
+        if self._enabled:
+            for one in optimizers:
+                self._require_skip(one, _plain(finite.logical_not()).float())
         return norm
+
+    def _norm_by_torch(self, optimizers: list[Any], norm_type: float) -> torch.Tensor:
+        inverse_scale = self._inverse_scale()[0]
+        norms = []
+        for one, stage in zip(optimizers, self._stages(optimizers), strict=True):
+            norm = _plain(torch.nn.utils.get_total_norm(_optimizers.gradients([one]), norm_type)).to(inverse_scale)
+            norms.append(norm * inverse_scale if stage is OptState.READY else norm)
+        total: torch.Tensor = torch.linalg.vector_norm(torch.stack(norms), norm_type)
+        return total
 
     def _clamp_by_torch(self, optimizer: Any, state: State | None, clip_value: float) -> None:
         if _optimizers.stage(state) is OptState.READY:

@@ -15,10 +15,15 @@ from typing import Any
 import torch
 from torch.amp.grad_scaler import OptState
 
+from ampscaler import _C
+
 State = dict[str, Any]
 
 # 0-dim float64: what a clip has left to the optimizer's step to multiply by.
 CLIP_COEFFICIENT = "ampscaler_clip_coefficient"
+# 0-dim float32 flag of the clips of this iteration: where it is set, the optimizer's step must be skipped, whatever
+# is found about its own gradients.
+CLIP_FOUND_INF = "ampscaler_clip_found_inf"
 # Weak reference to the optimizer whose entry it is.
 OWNER = "ampscaler_owner"
 
@@ -68,6 +73,23 @@ def optimizer_list(method: str, optimizers: Any) -> list[Any]:
 def stage(state: State | None) -> OptState:
     """The stage of an optimizer, READY for one without an entry."""
     return OptState.READY if state is None else state["stage"]
+
+
+def with_clip_flag(state: State | None, found: dict[Any, torch.Tensor]) -> dict[Any, torch.Tensor]:
+    """What was found about the optimizer's own gradients, and what its clips have found."""
+    flag = None if state is None else state.get(CLIP_FOUND_INF)
+    if flag is None or not found:
+        return found
+    own = [found[flag.device]] if flag.device in found else []
+    return {**found, flag.device: _C.combine_found_inf([*own, flag], flag.device)}
+
+
+def single(method: str, optimizer: Any) -> Any:
+    """One optimizer. TypeError for several, or none."""
+    found = optimizer_list(method, optimizer)
+    if len(found) != 1:
+        raise TypeError(f"{method}: optimizer: expected an optimizer, got {len(found)} of them")
+    return found[0]
 
 
 def gradients(optimizers: Iterable[Any]) -> list[torch.Tensor]:

@@ -7,6 +7,7 @@ policy with fix_upstream, whose list is in docs/gradients.md.
 
 from __future__ import annotations
 
+import math
 import sys
 import warnings
 import weakref
@@ -20,7 +21,7 @@ from torch.amp.grad_scaler import OptState
 from ampscaler import _C, _optimizers
 from ampscaler._C import GradientWrite
 from ampscaler._gradient_methods import GradientMethods
-from ampscaler._optimizers import CLIP_COEFFICIENT, OWNER, State
+from ampscaler._optimizers import CLIP_COEFFICIENT, CLIP_FOUND_INF, OWNER, State, with_clip_flag
 
 # Set while _unscale_grads_ is called for the flags only. Its arguments do not tell: reading them would wait.
 _only_check: ContextVar[bool] = ContextVar("_only_check", default=False)
@@ -66,8 +67,8 @@ class Steps(GradientMethods):
         else:
             found = _C.unscale_param_groups(param_groups, inv_scale, found_inf, allow_fp16)
         if found is None:
-            return super()._unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16)
-        return found
+            found = super()._unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16)
+        return with_clip_flag(getattr(self, "_per_optimizer_states", {}).get(id(optimizer)), found)
 
     @_disable_dynamo
     def _check_inf_per_device(self, optimizer: Any) -> dict[str, Any]:
@@ -75,8 +76,10 @@ class Steps(GradientMethods):
         ours = not self._replaces_unscale_grads()
         found = self._check_for_step(optimizer) if ours and self._mends() else None
         if found is not None:
-            self._entry(optimizer)["found_inf_per_device"] = found
-            return found
+            state = self._entry(optimizer)
+            flags = with_clip_flag(state, found)
+            state["found_inf_per_device"] = flags
+            return flags
         token = _only_check.set(ours)
         try:
             return super()._check_inf_per_device(optimizer)  # which calls _unscale_grads_ with an inverse scale of 1
@@ -103,7 +106,7 @@ class Steps(GradientMethods):
             inv_scale, found_inf = self._inverse_scale()
             found = self._unscale_grads_(optimizer, inv_scale, found_inf, self._allows_fp16())
         state = self._entry(optimizer)
-        state["found_inf_per_device"] = found
+        state["found_inf_per_device"] = with_clip_flag(state, found)
         state["stage"] = OptState.UNSCALED
         if self._mends():
             self._unscaled().add(optimizer.param_groups)
@@ -139,7 +142,14 @@ class Steps(GradientMethods):
         if divisor is not None and state["stage"] is OptState.READY:
             target = _C.PassTarget(optimizer, state, GradientWrite.UNSCALE, True)
             one = torch.ones_like(self._scale_or_one())
-            _C.run_gradient_pass("step", [target], one, divisor=divisor, norm_type=2.0, max_norm=None, eps=0.0)
+            found = _C.run_gradient_pass("step", [target], one, divisor=divisor, norm_type=2.0, max_norm=None, eps=0.0)
+            if found is not None:
+                self._require_skip(optimizer, found.found_inf)
+                return
+            inverse, found_inf = _C.inverse_scale(one, divisor)
+            self._require_skip(optimizer, found_inf)
+            for gradient in _optimizers.gradients([optimizer]):
+                gradient.mul_(inverse.to(gradient.device))
 
     @_disable_dynamo
     def _step_amp_aware(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float | None:
@@ -164,6 +174,7 @@ class Steps(GradientMethods):
         # One decision for the step and for update(): the factors may have left float32 where gradients had not.
         state["found_inf_per_device"] = {device: found_inf}
         state["stage"] = OptState.STEPPED
+        state.pop(CLIP_COEFFICIENT, None)  # the gradients have it now
         result: float | None = value
         return result
 
@@ -215,7 +226,7 @@ class Steps(GradientMethods):
         if with_scaler:
             warn_that_the_scaler_is_passed()
         elif scaled and self._unscaled().shares(optimizer.param_groups):
-            self.unscale_(optimizer)  # its own step would divide all by the scale, at each mention
+            self._unscale_each_once(optimizer)  # its own step would divide all by the scale, at each mention
             scaled = False
         state = self._entry(optimizer)
         if with_scaler:
@@ -227,6 +238,14 @@ class Steps(GradientMethods):
             (found_inf,) = state["found_inf_per_device"].values()
             self._unscaled().add(optimizer.param_groups, found_inf)
         return value
+
+    def _unscale_each_once(self, optimizer: Any) -> None:
+        """With the coefficient that a clip has left."""
+        state = self._peek(optimizer)
+        if state is None or CLIP_COEFFICIENT not in state:
+            self.unscale_(optimizer)
+        else:
+            self.clip_grad_value_(optimizer, math.inf)
 
     def _maybe_opt_step(
         self, optimizer: Any, optimizer_state: dict[str, Any], *args: Any, **kwargs: Any
@@ -268,7 +287,7 @@ class Steps(GradientMethods):
         state = self._peek(optimizer)
         if state is None or state["stage"] is not OptState.READY:
             return
-        if not state["found_inf_per_device"] and CLIP_COEFFICIENT not in state:
+        if not state["found_inf_per_device"] and CLIP_COEFFICIENT not in state and CLIP_FOUND_INF not in state:
             del self._per_optimizer_states[id(optimizer)]
 
     # Each gradient once, also where clipping unscales.
