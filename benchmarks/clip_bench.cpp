@@ -13,6 +13,7 @@
 #include <torch/types.h>
 
 #include <ampscaler/gradient_pass.h>
+#include <ampscaler/gradient_prefetch.h>
 
 namespace {
 
@@ -41,14 +42,14 @@ void torch_recipe(const std::vector<at::Tensor>& parameters, const at::Tensor& i
 
 void one_pass(const std::vector<at::Tensor>& parameters, const at::Tensor& scale,
               ampscaler::GradientWrite write) {
-  ampscaler::PassTarget target;
-  target.write = write;
-  for (const at::Tensor& parameter : parameters) {
-    target.gradients.add(parameter.grad());
-  }
+  std::vector<ampscaler::PassTarget> targets(1);
+  targets.front().write = write;
+  ampscaler::for_each_prefetched(parameters, [&](const at::Tensor& parameter) {
+    targets.front().gradients.add(parameter.grad());
+  });
   ampscaler::ops::GradStatsOptions options;
   options.max_norm = kNeverBinds;
-  ampscaler::run_gradient_pass("clip_bench", {target}, scale, options);
+  ampscaler::run_gradient_pass("clip_bench", targets, scale, options);
 }
 
 template <typename Call>

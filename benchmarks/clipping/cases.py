@@ -25,6 +25,7 @@ class Case:
     fused_goal: float
     ordinary_goal: float
     is_large: bool = False
+    reads_as_one: bool = False  # beside it, one tensor with as many bytes is read
 
     @property
     def bytes(self) -> int:
@@ -67,7 +68,7 @@ def all_cases() -> list[Case]:
         Case("64 Mi bf16", uniform(1, one, torch.bfloat16), 4.5, 2, is_large=True),
         Case("GPT-2 bf16", [(shape, torch.bfloat16) for shape in gpt2], 4.5, 2, is_large=True),
         Case("1,000 x 64 fp32", uniform(1000, 64, torch.float32), 25, 20),
-        Case("1,000 x 4,096 fp32", uniform(1000, 4096, torch.float32), 12, 7),
+        Case("1,000 x 4,096 fp32", uniform(1000, 4096, torch.float32), 12, 7, reads_as_one=True),
         Case("5,000 mixed", mixed(), 20, 12),
     ]
 

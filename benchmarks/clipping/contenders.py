@@ -85,13 +85,30 @@ class PlainRead:
             torch.sum(view)
 
 
-Contender = TorchRecipe | OneCall | PlainRead
+class ReadAsOne:
+    """Reads one tensor of the size of the list: what memory allows where a call per tensor would take longer."""
+
+    writes = False
+
+    def __init__(self, case: Case) -> None:
+        self._flat = torch.randn(case.bytes // 4)
+
+    def prepare(self, gradients: Gradients, scale: float) -> None:
+        pass
+
+    def run(self, gradients: Gradients) -> None:
+        torch.sum(self._flat)
+
+
+Contender = TorchRecipe | OneCall | PlainRead | ReadAsOne
 
 
 def contenders(case: Case, kind: str) -> dict[str, Contender]:
     result: dict[str, Contender] = {"torch": TorchRecipe(), "ampscaler": OneCall(kind)}
     if case.is_large:
         result |= {"read as float32": PlainRead(torch.float32), "read as int64": PlainRead(torch.int64)}
+    if case.reads_as_one:
+        result |= {"read as one": ReadAsOne(case)}
     return result
 
 

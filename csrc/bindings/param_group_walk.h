@@ -8,7 +8,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include "bindings/gradient_prefetch.h"
+#include <ampscaler/gradient_prefetch.h>
 
 namespace ampscaler::bindings {
 

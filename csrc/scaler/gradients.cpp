@@ -10,6 +10,7 @@
 #include <ATen/TensorOperators.h>
 #include <c10/core/GradMode.h>
 
+#include "ampscaler/gradient_prefetch.h"
 #include "ampscaler/ops.h"
 #include "ops/checks.h"
 #include "ops/device_copy.h"
@@ -64,9 +65,12 @@ void for_each_version(const GradientLists& gradients, Visit visit) {
 
 std::vector<at::Tensor> parameters_with_gradient(const std::vector<at::Tensor>& parameters) {
   std::vector<at::Tensor> result;
+  result.reserve(parameters.size());
   ops::PointerSet seen(parameters.size());
-  std::ranges::copy_if(parameters, std::back_inserter(result), [&](const at::Tensor& parameter) {
-    return has_gradient(parameter) && seen.insert(gradient_key(parameter));
+  for_each_prefetched(parameters, [&](const at::Tensor& parameter) {
+    if (parameter.grad().defined() && seen.insert(gradient_key(parameter))) {
+      result.push_back(parameter);
+    }
   });
   return result;
 }
@@ -110,12 +114,12 @@ std::optional<GradientLists> plain_gradients(const std::vector<at::Tensor>& para
 
 GradientLists collect_gradients(const char* operation, const std::vector<at::Tensor>& parameters) {
   GradientLists lists;
-  for (const at::Tensor& parameter : parameters) {
-    if (parameter.defined() && parameter.grad().defined()) {
+  for_each_prefetched(parameters, [&](const at::Tensor& parameter) {
+    if (parameter.grad().defined()) {
       check_no_wrapper(operation, parameter.grad());
       lists.add(parameter.grad());
     }
-  }
+  });
   lists.remove_duplicates();
   return lists;
 }

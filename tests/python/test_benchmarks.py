@@ -58,9 +58,9 @@ def test_a_quick_record_has_times_but_no_verdict(quick):
         times = [time for time in result["milliseconds"].values() if time is not None]
         assert all(0 < time["best"] <= time["median"] for time in times)
         assert result["repetitions"] >= clock.FEWEST
-        is_large = "Mi" in result["case"] or "GPT" in result["case"]
-        assert len(times) == (3 if is_large else 2)
-        assert (result["read_share"] is not None) == is_large
+        has_read = "Mi" in result["case"] or "GPT" in result["case"] or "4,096" in result["case"]
+        assert len(times) == (3 if has_read else 2)
+        assert (result["read_share"] is not None) == (result["ratio_limit"] is not None) == has_read
         verdicts = [result[key] for key in ("ratio_goal", "ratio_met", "read_share_goal", "read_share_met")]
         assert verdicts == [None] * 4
 

@@ -7,13 +7,15 @@
 //
 // Here a level is fetched for a whole group before the next is looked at, so that the waits overlap.
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/TensorImpl.h>
 
-namespace ampscaler::bindings {
+namespace ampscaler {
 
 /// Loads that a core keeps in flight; more would wait for one another.
 inline constexpr std::size_t kPrefetchGroup = 16;
@@ -48,4 +50,23 @@ inline void prefetch_gradients(PrefetchGroup group) {
   }
 }
 
-}  // namespace ampscaler::bindings
+/// Calls `visit(parameter)` for each defined one, in order, with its gradient on the way into the cache.
+template <typename Visit>
+void for_each_prefetched(at::TensorList parameters, Visit visit) {
+  for (std::size_t begin = 0; begin < parameters.size(); begin += kPrefetchGroup) {
+    const at::TensorList some =
+        parameters.slice(begin, std::min(kPrefetchGroup, parameters.size() - begin));
+    PrefetchGroup group = {};
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      group[i] = some[i].defined() ? some[i].unsafeGetTensorImpl() : nullptr;
+    }
+    prefetch_gradients(group);
+    for (const at::Tensor& parameter : some) {
+      if (parameter.defined()) {
+        visit(parameter);
+      }
+    }
+  }
+}
+
+}  // namespace ampscaler
