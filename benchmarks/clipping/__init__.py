@@ -4,7 +4,8 @@ What is compared, on the same gradients, taking turns in one process:
 
     torch       torch.amp.GradScaler("cpu"): unscale_(optimizer), then torch.nn.utils.clip_grad_norm_(parameters, limit)
     ampscaler   ampscaler.GradScaler("cpu"): clip_grad_norm_(optimizer, limit)
-    plain read  torch.sum of every large gradient, the fastest of a few ways: no pass over the data can be faster
+    plain read  torch.sum of every large gradient, the fastest of a few ways, or of one tensor as large as the list: no
+                pass over the data can be faster
 
 "fused" is a fused torch optimizer, whose gradients our call only reads; "ordinary" one whose gradients it unscales in
 place. The limit never binds, so that one visit undoes another: each gradient is multiplied by 2 and by 0.5 in turn.
@@ -24,6 +25,7 @@ The JSON file:
       milliseconds      {"torch", "ampscaler", "plain_read"}: {"median", "best"}; plain_read is null for small lists
       ratio             {"median", "best"}: torch's time / ours
       ratio_goal, ratio_met              null where no goal is set; the medians decide
+      ratio_limit       {"median", "best"}: torch's time / plain read; null where there is none
       read_share        {"median", "best"}: time of the plain read / ours; null for small lists
       read_share_goal, read_share_met    likewise
 """

@@ -26,7 +26,8 @@ def row(result: dict[str, Any]) -> str:
         f"{times['torch']['median']:10.3f}{times['ampscaler']['median']:9.3f}"
         f"{result['ratio']['median']:7.2f}{result['ratio']['best']:7.2f}{number(result['ratio_goal'], '.3g'):>6} "
         f"{verdict(result['ratio_met']):7}"
-        f"{number(read and read['median'], '.2f'):>8}{number(limit and limit['best'], '.2f'):>7}{number(share and share['median'], '.0%'):>7}"
+        f"{number(read and read['median'], '.2f'):>8}{number(limit and limit['median'], '.2f'):>7}"
+        f"{number(share and share['median'], '.0%'):>7}"
         f"{number(result['read_share_goal'], '.0%'):>6} {verdict(result['read_share_met'])}"
     ).rstrip()
 
@@ -35,8 +36,8 @@ def heading(record: dict[str, Any]) -> str:
     machine, software = record["machine"], record["software"]
     return "\n".join(
         [
-            "unscale and clip: torch's recipe / ours; medians, and the ratio of the best times beside, which goals are for;",
-            "limit: that ratio if ours took no longer than a plain read of as many bytes; share: plain read / ours",
+            "unscale and clip: torch's recipe / ours; medians, and the ratio of the best times beside",
+            "limit: the ratio of a plain read of as many bytes, which no pass can exceed; share: plain read / ours",
             f"{machine['cpu']}, {machine['cores']} cores, last-level cache {machine['last_level_cache_mib']} MiB; "
             f"load {record['load']['before']}",
             f"torch {software['torch']} ({software['torch_cpu_capability']}), ampscaler {software['ampscaler']} "

@@ -167,7 +167,7 @@ std::pair<py::object, at::Tensor> step_amp_aware(
 void bind_passes(py::module_& module) {
   module.def(
       "run_gradient_pass", &run, py::arg("operation"), py::arg("targets"), py::arg("scale"),
-      py::kw_only(), py::arg("divisor"), py::arg("norm_type"), py::arg("max_norm"), py::arg("eps"),
+      py::arg("divisor"), py::arg("norm_type"), py::arg("max_norm"), py::arg("eps"),
       "One pass over the gradients of all targets: the total norm, and what of unscaling and "
       "clipping is to be written.\n\n"
       "None, and nothing touched, when torch must do it (tensor subclasses, function modes). "

@@ -396,7 +396,6 @@ def run_gradient_pass(
     operation: str,
     targets: collections.abc.Sequence[PassTarget],
     scale: torch.Tensor,
-    *,
     divisor: typing.SupportsFloat | typing.SupportsIndex | torch.Tensor | None,
     norm_type: typing.SupportsFloat | typing.SupportsIndex,
     max_norm: typing.SupportsFloat | typing.SupportsIndex | torch.Tensor | None,

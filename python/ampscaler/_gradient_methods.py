@@ -74,7 +74,6 @@ class GradientMethods(torch.amp.GradScaler):
         in it counts as inf. `norm_type` is 2, inf or another p >= 0. torch adds `eps=1e-6`.
         """
         method = "clip_grad_norm_"
-        _check_numbers(method, norm_type=norm_type, eps=eps)
         limit = _checked_number(method, "max_norm", max_norm)
         optimizers = _optimizers.optimizer_list(method, optimizer)
         states = self._states(method, optimizers, refuse_stepped=True)
@@ -82,9 +81,11 @@ class GradientMethods(torch.amp.GradScaler):
             _C.clip_target(one, state, self._enabled, self._only_checks(), self._fp16_grads())
             for one, state in zip(optimizers, states, strict=True)
         ]
-        found = _C.run_gradient_pass(
-            method, targets, self._scale_or_one(), divisor=self._divisor(), norm_type=norm_type, max_norm=limit, eps=eps
-        )
+        try:
+            found = _C.run_gradient_pass(method, targets, self._scale_or_one(), self._divisor(), norm_type, limit, eps)
+        except TypeError:
+            _check_numbers(method, norm_type=norm_type, eps=eps)
+            raise
         if found is None:
             return self._clip_by_torch(optimizers, limit, norm_type)
         if self._enabled:
@@ -232,15 +233,7 @@ class GradientMethods(torch.amp.GradScaler):
             _C.PassTarget(optimizer, state, GradientWrite.NOTHING, True)
             for optimizer, state in zip(optimizers, states, strict=True)
         ]
-        return _C.run_gradient_pass(
-            method,
-            targets,
-            self._scale_or_one(),
-            divisor=self._divisor(),
-            norm_type=norm_type,
-            max_norm=None,
-            eps=0.0,
-        )
+        return _C.run_gradient_pass(method, targets, self._scale_or_one(), self._divisor(), norm_type, None, 0.0)
 
     def _record_clip(
         self,

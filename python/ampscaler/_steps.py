@@ -142,7 +142,7 @@ class Steps(GradientMethods):
         if divisor is not None and state["stage"] is OptState.READY:
             target = _C.PassTarget(optimizer, state, GradientWrite.UNSCALE, True)
             one = torch.ones_like(self._scale_or_one())
-            found = _C.run_gradient_pass("step", [target], one, divisor=divisor, norm_type=2.0, max_norm=None, eps=0.0)
+            found = _C.run_gradient_pass("step", [target], one, divisor, 2.0, None, 0.0)
             if found is not None:
                 self._require_skip(optimizer, found.found_inf)
                 return
