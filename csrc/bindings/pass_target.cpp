@@ -71,8 +71,7 @@ Target clip_target(const py::object& optimizer, const py::object& state, bool en
   target.write = std::nullopt;
   target.scale_is_one = scale_is_one;
   target.amp_aware = target.amp_aware && enabled;
-  target.folds_clip =
-      target.amp_aware && PythonOptimizer(optimizer, py::args(), py::kwargs()).folds_clip();
+  target.folds_clip = target.amp_aware && folds_clip(optimizer);
   target.allow_fp16 = !enabled || !target.scaled || fp16_grads == "in_place" ||
                       (fp16_grads == "in_optimizer" && target.amp_aware);
   return target;

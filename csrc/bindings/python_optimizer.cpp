@@ -109,6 +109,11 @@ bool is_fused_in_every_group(const py::object& optimizer) {
 
 }  // namespace
 
+bool folds_clip(const py::object& optimizer) {
+  return is_torch_fused_class(optimizer) && has_own_step(optimizer) &&
+         is_fused_in_every_group(optimizer);
+}
+
 PythonOptimizer::PythonOptimizer(py::object optimizer, py::args args, py::kwargs kwargs)
     : optimizer_(std::move(optimizer)),
       args_(std::move(args)),

@@ -9,6 +9,10 @@
 
 namespace ampscaler::bindings {
 
+/// True for torch's own fused Adam, AdamW, SGD and Adagrad with a step that nobody has replaced (but for
+/// the count of a learning-rate scheduler), of an optimizer that claims to take the scale itself.
+bool folds_clip(const py::object& optimizer);
+
 class PythonOptimizer final : public OptimizerAdapter {
  public:
   PythonOptimizer(py::object optimizer, py::args args, py::kwargs kwargs);
@@ -25,8 +29,7 @@ class PythonOptimizer final : public OptimizerAdapter {
   /// ones.
   bool is_amp_aware() const override;
   std::optional<at::Tensor> user_grad_scale() const override;
-  /// True for torch's own fused Adam, AdamW, SGD and Adagrad with a step that nobody has replaced (but
-  /// for the count of a learning-rate scheduler). Others may hand the attribute on, or not.
+  /// Others than torch's own fused optimizers may hand the attribute on, or not.
   bool folds_clip() const override;
   bool writes_true_gradients() const override;
   /// What a skipped step must not leave behind is removed: see MomentumGuard, which may wait.

@@ -223,8 +223,9 @@ class GradientMethods(torch.amp.GradScaler):
         if self._enabled:
             self._check_scale_growth_tracker(method)
         states = [self._peek(optimizer) for optimizer in optimizers]
-        if refuse_stepped and any(_optimizers.stage(state) is OptState.STEPPED for state in states):
-            raise RuntimeError(f"{method}() is being called after step().")
+        for state in states:
+            if refuse_stepped and state is not None and state["stage"] is OptState.STEPPED:
+                raise RuntimeError(f"{method}() is being called after step().")
         return states
 
     def _read(self, method: str, optimizers: list[Any], norm_type: float) -> _C.PassResult | None:
@@ -285,7 +286,7 @@ class GradientMethods(torch.amp.GradScaler):
         norms = []
         for one, stage in zip(optimizers, self._stages(optimizers), strict=True):
             norm = _plain(torch.nn.utils.get_total_norm(_optimizers.gradients([one]), norm_type)).to(inverse_scale)
-            norms.append(norm * inverse_scale if stage is OptState.READY else norm)
+            norms.append(torch.mul(norm, inverse_scale) if stage is OptState.READY else norm)
         total: torch.Tensor = torch.linalg.vector_norm(torch.stack(norms), norm_type)
         return total
 
