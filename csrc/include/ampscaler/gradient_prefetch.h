@@ -50,21 +50,24 @@ inline void prefetch_gradients(PrefetchGroup group) {
   }
 }
 
+/// The same for up to kPrefetchGroup tensors.
+inline void prefetch_gradients(at::TensorList parameters) {
+  PrefetchGroup group = {};
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    group[i] = parameters[i].defined() ? parameters[i].unsafeGetTensorImpl() : nullptr;
+  }
+  prefetch_gradients(group);
+}
+
 /// Calls `visit(parameter)` for each defined one, in order, with its gradient on the way into the cache.
 template <typename Visit>
 void for_each_prefetched(at::TensorList parameters, Visit visit) {
-  for (std::size_t begin = 0; begin < parameters.size(); begin += kPrefetchGroup) {
-    const at::TensorList some =
-        parameters.slice(begin, std::min(kPrefetchGroup, parameters.size() - begin));
-    PrefetchGroup group = {};
-    for (std::size_t i = 0; i < some.size(); ++i) {
-      group[i] = some[i].defined() ? some[i].unsafeGetTensorImpl() : nullptr;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (i % kPrefetchGroup == 0) {
+      prefetch_gradients(parameters.slice(i, std::min(kPrefetchGroup, parameters.size() - i)));
     }
-    prefetch_gradients(group);
-    for (const at::Tensor& parameter : some) {
-      if (parameter.defined()) {
-        visit(parameter);
-      }
+    if (parameters[i].defined()) {
+      visit(parameters[i]);
     }
   }
 }
