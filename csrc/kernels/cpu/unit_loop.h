@@ -13,7 +13,7 @@
 
 namespace ampscaler::cpu {
 
-/// As many ranges as torch has threads; 1 for a small list, where a region costs more than it saves, and
+/// Some ranges for each of torch's threads; 1 for a small list, where a region costs more than it saves, and
 /// inside a parallel region.
 std::int64_t range_count(const core::UnitPlan& plan);
 
