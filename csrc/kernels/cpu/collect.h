@@ -59,20 +59,22 @@ inline void add_norm_terms(RangeSums& range, const core::Unit& unit, std::int64_
   }
 }
 
-/// Runs `loop(unit, &stats)`, which may write, on every unit of the plan.
+/// Runs `loop(unit, next, &stats)`, which may write, on every unit of the plan.
 template <typename Loop>
 core::GradSums collect(const core::UnitPlan& plan, double norm_type, const Loop& loop) {
   // A tensor must not be counted by two ranges.
   const std::int64_t ranges = norm_type == 0.0 ? 1 : range_count(plan);
   std::vector<RangeSums> sums(static_cast<std::size_t>(ranges));
-  for_each_unit(plan, ranges, [&](std::int64_t range, const core::Unit& unit, std::int64_t entry) {
-    RangeSums& mine = sums[static_cast<std::size_t>(range)];
-    const double powers = is_power_norm(norm_type) ? power_sum(unit, norm_type) : 0.0;
-    UnitStats stats;
-    loop(unit, &stats);
-    add_counts(mine.sums, stats, unit.elements);
-    add_norm_terms(mine, unit, entry, stats, norm_type, powers);
-  });
+  for_each_unit(
+      plan, ranges,
+      [&](std::int64_t range, const core::Unit& unit, std::int64_t entry, std::uint64_t next) {
+        RangeSums& mine = sums[static_cast<std::size_t>(range)];
+        const double powers = is_power_norm(norm_type) ? power_sum(unit, norm_type) : 0.0;
+        UnitStats stats;
+        loop(unit, next, &stats);
+        add_counts(mine.sums, stats, unit.elements);
+        add_norm_terms(mine, unit, entry, stats, norm_type, powers);
+      });
   for (std::size_t i = 1; i < sums.size(); ++i) {
     core::merge(sums[0].sums, sums[i].sums);
   }

@@ -23,7 +23,8 @@ std::vector<UnitStats> unit_stats(const core::UnitPlan& plan, double norm_type) 
   std::vector<UnitStats> all(plan.unit_total());
   const core::PlanEntry* entries = plan.entries().data();
   for_each_unit(plan, range_count(plan),
-                [&](std::int64_t /*range*/, const core::Unit& unit, std::int64_t entry) {
+                [&](std::int64_t /*range*/, const core::Unit& unit, std::int64_t entry,
+                    std::uint64_t /*next*/) {
                   const std::uint64_t offset = unit.address - entries[entry].address;
                   UnitStats& stats = all[core::first_unit(entries, entry) +
                                          offset / static_cast<std::uint64_t>(core::kUnitBytes)];

@@ -13,7 +13,7 @@
 
 namespace ampscaler::cpu {
 
-/// As many ranges as torch has threads; 1 for a small list, where a region costs more than it saves, and
+/// Some ranges for each of torch's threads; 1 for a small list, where a region costs more than it saves, and
 /// inside a parallel region.
 std::int64_t range_count(const core::UnitPlan& plan);
 
@@ -45,7 +45,17 @@ inline constexpr std::int64_t kPrefetchEntries = 8;
   }
 }
 
-/// Calls `visit(unit, entry)` for the units [begin, end) of a plan, in order; `entry` is the index of its
+/// Where the unit after `unit` of a range begins that ends before `end`; 0 after the last.
+inline std::uint64_t next_address(const core::PlanEntry* entries, std::int64_t entry,
+                                  std::uint32_t unit, std::uint32_t end, std::uint64_t address) {
+  if (unit + 1 == end) {
+    return 0;
+  }
+  return unit + 1 < entries[entry].unit_end ? address + core::kUnitBytes
+                                            : entries[entry + 1].address;
+}
+
+/// Calls `visit(unit, entry, next)` for the units [begin, end) of a plan, in order; `entry` is the index of its
 /// tensor.
 template <typename Visit>
 void visit_units(const core::UnitPlan& plan, std::uint32_t begin, std::uint32_t end,
@@ -58,11 +68,13 @@ void visit_units(const core::UnitPlan& plan, std::uint32_t begin, std::uint32_t 
       ++entry;
       prefetch_entry(entries, std::min(entry + kPrefetchEntries, count - 1));
     }
-    visit(core::unit_of(entries, entry, unit), entry);
+    const core::Unit found = core::unit_of(entries, entry, unit);
+    visit(found, entry, next_address(entries, entry, unit, end, found.address));
   }
 }
 
-/// Calls `visit(range, unit, entry)` for every unit of the plan. Units of one range come in order.
+/// Calls `visit(range, unit, entry, next)` for every unit of the plan; `next` is the address of the unit
+/// after it. Units of one range come in order.
 template <typename Visit>
 void for_each_unit(const core::UnitPlan& plan, std::int64_t ranges, const Visit& visit) {
   if (plan.unit_total() == 0) {
@@ -72,7 +84,9 @@ void for_each_unit(const core::UnitPlan& plan, std::int64_t ranges, const Visit&
   run_ranges(ranges, [&](std::int64_t range) {
     const auto index = static_cast<std::size_t>(range);
     visit_units(plan, bounds[index], bounds[index + 1],
-                [&](const core::Unit& unit, std::int64_t entry) { visit(range, unit, entry); });
+                [&](const core::Unit& unit, std::int64_t entry, std::uint64_t next) {
+                  visit(range, unit, entry, next);
+                });
   });
 }
 
