@@ -67,6 +67,21 @@ bool visit_group(PyObject* group, PyObject* params_key, Visit& visit) {
   return true;
 }
 
+/// So many parameters there are, if nothing is out of the ordinary; else some number.
+inline std::size_t parameter_count(PyObject* param_groups) {
+  Py_ssize_t count = 0;
+  const py::str params_key("params");
+  for (Py_ssize_t i = 0; PyList_CheckExact(param_groups) && i < PyList_GET_SIZE(param_groups);
+       ++i) {
+    PyObject* group = PyList_GET_ITEM(param_groups, i);
+    PyObject* parameters =
+        PyDict_CheckExact(group) ? PyDict_GetItem(group, params_key.ptr()) : nullptr;
+    count +=
+        parameters != nullptr && PyList_CheckExact(parameters) ? PyList_GET_SIZE(parameters) : 0;
+  }
+  return static_cast<std::size_t>(count);
+}
+
 /// What an active function mode, as torch.set_default_device() leaves one, means for a walk.
 enum class FunctionModes {
   kSeeEverything,  // it shall see the operators that torch's own code would call

@@ -102,6 +102,7 @@ GradientGroups group_gradients(const std::vector<at::Tensor>& parameters) {
 
 std::optional<GradientLists> plain_gradients(const std::vector<at::Tensor>& parameters) {
   GradientLists lists;
+  lists.reserve(parameters.size());
   for (const at::Tensor& parameter : parameters) {
     const at::Tensor& gradient = parameter.grad();
     if (!GradientGroups::is_plain(gradient)) {
@@ -114,6 +115,7 @@ std::optional<GradientLists> plain_gradients(const std::vector<at::Tensor>& para
 
 GradientLists collect_gradients(const char* operation, const std::vector<at::Tensor>& parameters) {
   GradientLists lists;
+  lists.reserve(parameters.size());
   for_each_prefetched(parameters, [&](const at::Tensor& parameter) {
     if (parameter.grad().defined()) {
       check_no_wrapper(operation, parameter.grad());

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <string>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
@@ -23,29 +24,46 @@ inline constexpr std::size_t kPrefetchGroup = 16;
 /// Up to kPrefetchGroup parameters; nullptr where there is none.
 using PrefetchGroup = std::array<const c10::TensorImpl*, kPrefetchGroup>;
 
+/// The cache lines that hold the first and the last bytes of an object, where all is that a pass reads of
+/// it; the sizes and strides of a tensor, in between, it does not. Of nullptr: no effect.
 template <typename Object>
-void prefetch(const Object* object) {
-  constexpr std::size_t kLine = 64;
-  for (std::size_t offset = 0; offset < sizeof(Object); offset += kLine) {
-    __builtin_prefetch(reinterpret_cast<const char*>(object) + offset);
-  }
+[[gnu::always_inline]] inline void prefetch_ends(const Object* object) {
+  // Members begin after the pointer to the virtual table, and those at the end are small.
+  constexpr std::size_t kFirst = sizeof(void*);
+  constexpr std::size_t kLast = sizeof(Object) - 3 * sizeof(void*);
+  const char* begin = reinterpret_cast<const char*>(object);
+  __builtin_prefetch(begin + kFirst);
+  __builtin_prefetch(begin + kLast);
+}
+
+/// Where a parameter points to its AutogradMeta: early in it. Nothing else of a parameter is read.
+[[gnu::always_inline]] inline void prefetch_head(const c10::TensorImpl* parameter) {
+  constexpr std::size_t kAfterStorage = 3 * sizeof(void*);
+  __builtin_prefetch(reinterpret_cast<const char*>(parameter) + kAfterStorage);
+}
+
+/// Where an AutogradMeta points to the gradient: after its virtual table and its name.
+[[gnu::always_inline]] inline void prefetch_meta(const void* autograd_meta) {
+  constexpr std::size_t kAfterName = sizeof(void*) + sizeof(std::string);
+  __builtin_prefetch(autograd_meta);
+  __builtin_prefetch(static_cast<const char*>(autograd_meta) + kAfterName);
 }
 
 /// Changes nothing and never fails.
 inline void prefetch_gradients(PrefetchGroup group) {
   for (const c10::TensorImpl* parameter : group) {
-    prefetch(parameter);  // of nullptr: no effect
+    prefetch_head(parameter);
   }
   for (const c10::TensorImpl* parameter : group) {
-    __builtin_prefetch(parameter == nullptr ? nullptr : parameter->autograd_meta());
+    prefetch_meta(parameter == nullptr ? nullptr : parameter->autograd_meta());
   }
   for (const c10::TensorImpl*& tensor : group) {
     tensor = tensor == nullptr ? nullptr : tensor->grad().unsafeGetTensorImpl();
-    prefetch(tensor);
+    prefetch_ends(tensor);
   }
   for (const c10::TensorImpl* gradient : group) {
     if (gradient != nullptr) {
-      prefetch(gradient->unsafe_storage().unsafeGetStorageImpl());
+      prefetch_ends(gradient->unsafe_storage().unsafeGetStorageImpl());
     }
   }
 }
