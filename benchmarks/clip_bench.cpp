@@ -45,9 +45,10 @@ void one_pass(const std::vector<at::Tensor>& parameters, const at::Tensor& scale
   std::vector<ampscaler::PassTarget> targets(1);
   targets.front().write = write;
   targets.front().gradients.reserve(parameters.size());
-  ampscaler::for_each_prefetched(parameters, [&](const at::Tensor& parameter) {
-    targets.front().gradients.add(parameter.grad());
-  });
+  ampscaler::for_each_with_gradient(
+      parameters, [&](const at::Tensor& /*parameter*/, const at::Tensor& gradient) {
+        targets.front().gradients.add(gradient);
+      });
   ampscaler::ops::GradStatsOptions options;
   options.max_norm = kNeverBinds;
   ampscaler::run_gradient_pass("clip_bench", targets, scale, options);

@@ -24,11 +24,14 @@ bool visit_parameter(PyObject* parameter, Visit& visit) {
   if (!THPVariable_CheckExact(parameter)) {
     return false;
   }
-  const at::Tensor& tensor = THPVariable_Unpack(parameter);
-  if (!tensor.is_leaf()) {
-    return false;  // reading its .grad warns, and torch reads it more often than we do
+  const auto* meta = autograd_meta(*THPVariable_Unpack(parameter).unsafeGetTensorImpl());
+  if (meta == nullptr) {
+    return true;
   }
-  const at::Tensor& gradient = tensor.grad();
+  if (meta->grad_fn_) {
+    return false;  // reading the .grad of such a tensor warns, and torch reads it more often than we do
+  }
+  const at::Tensor& gradient = meta->grad_;
   return !gradient.defined() || (!is_python_subclass(gradient) && visit(gradient));
 }
 
