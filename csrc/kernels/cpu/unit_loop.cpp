@@ -45,20 +45,25 @@ std::int64_t range_count(const core::UnitPlan& plan) {
   return std::min<std::int64_t>(ranges, plan.unit_total());
 }
 
-void run_ranges(std::int64_t ranges, c10::function_ref<void(std::int64_t range)> body) {
+std::int64_t worker_count(std::int64_t ranges) {
+  return ranges == 1 ? 1 : std::min<std::int64_t>(at::get_num_threads(), ranges);
+}
+
+void run_ranges(std::int64_t ranges,
+                c10::function_ref<void(std::int64_t worker, std::int64_t range)> body) {
   if (ranges == 1) {
-    body(0);
+    body(0, 0);
     return;
   }
   const unsigned callers_word = _mm_getcsr();
   std::atomic<std::int64_t> next = 0;
-  const std::int64_t threads = std::min<std::int64_t>(at::get_num_threads(), ranges);
-  at::parallel_for(0, threads, /*grain_size=*/1, [&](std::int64_t /*begin*/, std::int64_t /*end*/) {
+  const auto work = [&](std::int64_t worker, std::int64_t /*end*/) {
     const ControlWordGuard guard(callers_word);
     for (std::int64_t range = next++; range < ranges; range = next++) {
-      body(range);
+      body(worker, range);
     }
-  });
+  };
+  at::parallel_for(0, worker_count(ranges), /*grain_size=*/1, work);
 }
 
 }  // namespace ampscaler::cpu
