@@ -228,12 +228,12 @@ struct Loops {
 
   [[gnu::flatten]] static void whole_unit_stats(const void* values, const void* next,
                                                 UnitStats* result) {
-    constexpr std::int64_t kOwn = kUnitBytes - kPrefetchBytes;
+    constexpr std::int64_t kHere = kUnitBytes - kPrefetchBytes;
     const char* from = static_cast<const char*>(values);
     typename Elements::Stats stats;
     for (std::int64_t block = 0; block < kUnitBytes; block += kBlockBytes) {
-      const char* prefetch = block < kOwn ? from + block + kPrefetchBytes
-                                          : static_cast<const char*>(next) + (block - kOwn);
+      const char* prefetch = block < kHere ? from + block + kPrefetchBytes
+                                          : static_cast<const char*>(next) + (block - kHere);
       add_block<V, Elements>(stats, from + block, kBlockBytes, prefetch);
     }
     *result = {};
