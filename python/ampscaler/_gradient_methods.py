@@ -76,7 +76,7 @@ class GradientMethods(torch.amp.GradScaler):
         method = "clip_grad_norm_"
         limit = _checked_number(method, "max_norm", max_norm)
         optimizers = _optimizers.optimizer_list(method, optimizer)
-        states = self._states(method, optimizers, refuse_stepped=True)
+        states = self._states_to_clip(method, optimizers)
         targets = [
             _C.clip_target(one, state, self._enabled, self._only_checks(), self._fp16_grads())
             for one, state in zip(optimizers, states, strict=True)
@@ -109,7 +109,7 @@ class GradientMethods(torch.amp.GradScaler):
         if math.isnan(clip_value) or clip_value < 0:
             raise ValueError(f"{method}: clip_value: expected a value >= 0, got {clip_value}")
         one = _optimizers.single(method, optimizer)
-        (state,) = self._states(method, [one], refuse_stepped=True)
+        (state,) = self._states_to_clip(method, [one])
         target = _C.PassTarget(one, state, GradientWrite.UNSCALE, self._allows_fp16())
         found = _C.clamp_gradients(target, self._scale_or_one(), divisor=self._divisor(), clip_value=clip_value)
         if found is None:
@@ -156,7 +156,7 @@ class GradientMethods(torch.amp.GradScaler):
         the gradients have stayed as they were.
         """
         one = _optimizers.single("grads_are_scaled", optimizer)
-        state = self._peek(one)
+        state = self._own_entry(one)
         if not self._enabled or self._scale is None:
             return False
         if state is None or _optimizers.stage(state) is not OptState.STEPPED:
@@ -210,22 +210,26 @@ class GradientMethods(torch.amp.GradScaler):
         return _C.inverse_scale(self._scale_or_one(), self._divisor())
 
     def _stages(self, optimizers: list[Any]) -> list[OptState]:
-        return [_optimizers.stage(self._peek(optimizer)) for optimizer in optimizers]
+        return [_optimizers.stage(self._own_entry(optimizer)) for optimizer in optimizers]
 
-    def _peek(self, optimizer: Any) -> State | None:
-        """The optimizer's entry; for a disabled scaler one whose gradients are true."""
+    def _own_entry(self, optimizer: Any) -> State | None:
+        """The optimizer's entry, None if there is none; for a disabled scaler one whose gradients are true."""
         if not self._enabled:
             return {"stage": OptState.UNSCALED, "found_inf_per_device": {}}
         states: dict[int, State] = getattr(self, "_per_optimizer_states", {})  # missing where torch will complain
         return states.get(id(optimizer))
 
-    def _states(self, method: str, optimizers: list[Any], *, refuse_stepped: bool = False) -> list[State | None]:
+    def _states(self, method: str, optimizers: list[Any]) -> list[State | None]:
+        """Their entries. AssertionError, with torch's text, before the first `scale`."""
         if self._enabled:
             self._check_scale_growth_tracker(method)
-        states = [self._peek(optimizer) for optimizer in optimizers]
-        for state in states:
-            if refuse_stepped and state is not None and state["stage"] is OptState.STEPPED:
-                raise RuntimeError(f"{method}() is being called after step().")
+        return [self._own_entry(optimizer) for optimizer in optimizers]
+
+    def _states_to_clip(self, method: str, optimizers: list[Any]) -> list[State | None]:
+        """The entries of optimizers that are about to be clipped. RuntimeError after a step."""
+        states = self._states(method, optimizers)
+        if any(state is not None and state["stage"] is OptState.STEPPED for state in states):
+            raise RuntimeError(f"{method}() is being called after step().")
         return states
 
     def _read(self, method: str, optimizers: list[Any], norm_type: float) -> _C.PassResult | None:

@@ -93,7 +93,7 @@ class Steps(GradientMethods):
     def _unscale_in_one_pass(self, optimizer: Any) -> None:
         """unscale_ with a divisor, of float16 gradients, or mended. Products that are not finite count as found."""
         self._check_scale_growth_tracker("unscale_")
-        stage = _optimizers.stage(self._peek(optimizer))
+        stage = _optimizers.stage(self._own_entry(optimizer))
         if stage is OptState.UNSCALED:
             raise RuntimeError("unscale_() has already been called on this optimizer since the last update().")
         if stage is OptState.STEPPED:
@@ -122,7 +122,7 @@ class Steps(GradientMethods):
         if "closure" in kwargs:
             raise RuntimeError(_NO_CLOSURE)
         self._check_scale_growth_tracker("step")
-        if _optimizers.stage(self._peek(optimizer)) is OptState.STEPPED:
+        if _optimizers.stage(self._own_entry(optimizer)) is OptState.STEPPED:
             raise RuntimeError("step() has already been called since the last update().")
 
     def _step_with_grad_scaler(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float | None:
@@ -206,7 +206,7 @@ class Steps(GradientMethods):
             self._drop_blank_entry(optimizer)
 
     def _step_ordinary_mended(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float | None:
-        ready = _optimizers.stage(self._peek(optimizer)) is OptState.READY
+        ready = _optimizers.stage(self._own_entry(optimizer)) is OptState.READY
         if ready:
             self.unscale_(optimizer)
         state = self._entry(optimizer)
@@ -218,7 +218,7 @@ class Steps(GradientMethods):
         return value
 
     def _step_amp_aware_mended(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float | None:
-        scaled = _optimizers.stage(self._peek(optimizer)) is OptState.READY
+        scaled = _optimizers.stage(self._own_entry(optimizer)) is OptState.READY
         with_scaler = _optimizers.takes_grad_scaler(optimizer)
         if with_scaler:
             warn_that_the_scaler_is_passed()
@@ -238,7 +238,7 @@ class Steps(GradientMethods):
 
     def _unscale_each_once(self, optimizer: Any) -> None:
         """With the coefficient that a clip has left."""
-        state = self._peek(optimizer)
+        state = self._own_entry(optimizer)
         if state is None or CLIP_COEFFICIENT not in state:
             self.unscale_(optimizer)
         else:
@@ -256,23 +256,29 @@ class Steps(GradientMethods):
     def _found_inf_per_device(self, optimizer: Any) -> dict[str, Any]:
         if not self._mends():
             return super()._found_inf_per_device(optimizer)
-        state = self._peek(optimizer)
+        state = self._own_entry(optimizer)
         return {} if state is None else state["found_inf_per_device"]
 
     # Entries: torch finds them by id, and ids come again.
 
-    def _peek(self, optimizer: Any) -> State | None:
-        state = super()._peek(optimizer)
-        owner = None if state is None or not self._mends() else state.get(OWNER)
-        if state is None or owner is None or owner() is optimizer:
+    def _own_entry(self, optimizer: Any) -> State | None:
+        """The optimizer's entry. One that an earlier optimizer has left at the same address is put aside."""
+        state = super()._own_entry(optimizer)
+        if state is None or not self._mends():
             return state
-        # What an optimizer that is gone has found still counts for update, under a key that is no one's id.
-        self._per_optimizer_states[-id(state)] = self._per_optimizer_states.pop(id(optimizer))
+        owner = state.get(OWNER)
+        if owner is None or owner() is optimizer:
+            return state
+        self._put_aside(optimizer, state)
         return None
+
+    def _put_aside(self, optimizer: Any, state: State) -> None:
+        """What an optimizer that is gone has found still counts for update, under a key that is no one's id."""
+        self._per_optimizer_states[-id(state)] = self._per_optimizer_states.pop(id(optimizer))
 
     def _entry(self, optimizer: Any) -> State:
         """The optimizer's entry, made if there is none."""
-        state = self._peek(optimizer)
+        state = self._own_entry(optimizer)
         if state is None:
             state = self._per_optimizer_states[id(optimizer)]
         if self._mends() and OWNER not in state and type(optimizer).__weakrefoffset__:
@@ -281,7 +287,7 @@ class Steps(GradientMethods):
 
     def _drop_blank_entry(self, optimizer: Any) -> None:
         """A call that was refused leaves no entry: with one, the scaler does not pickle."""
-        state = self._peek(optimizer)
+        state = self._own_entry(optimizer)
         if state is None or state["stage"] is not OptState.READY:
             return
         if not state["found_inf_per_device"] and CLIP_COEFFICIENT not in state and CLIP_FOUND_INF not in state:
@@ -289,14 +295,18 @@ class Steps(GradientMethods):
 
     # Each gradient once, also where clipping unscales.
 
-    def _states(self, method: str, optimizers: list[Any], *, refuse_stepped: bool = False) -> list[State | None]:
-        states = super()._states(method, optimizers, refuse_stepped=refuse_stepped)
-        if not self._mends() or not refuse_stepped:
+    def _states_to_clip(self, method: str, optimizers: list[Any]) -> list[State | None]:
+        states = super()._states_to_clip(method, optimizers)
+        if not self._mends():
             return states
+        self._unscale_what_shares(optimizers, states)
+        return self._states(method, optimizers)
+
+    def _unscale_what_shares(self, optimizers: list[Any], states: list[State | None]) -> None:
+        """Unscales, one by one, the optimizers that hold a gradient which has been divided for another one."""
         for optimizer, state in zip(optimizers, states, strict=True):
             if _optimizers.stage(state) is OptState.READY and self._unscaled().contains_any(optimizer.param_groups):
                 self.unscale_(optimizer)
-        return super()._states(method, optimizers)
 
     def _record_clip(
         self,
@@ -309,7 +319,7 @@ class Steps(GradientMethods):
             self._entry(optimizer)
         super()._record_clip(optimizer, found, coefficient, amp_aware)
         if self._mends():
-            if _optimizers.stage(self._peek(optimizer)) is OptState.UNSCALED:
+            if _optimizers.stage(self._own_entry(optimizer)) is OptState.UNSCALED:
                 self._unscaled().add(optimizer.param_groups)
             self._drop_blank_entry(optimizer)
 

@@ -158,7 +158,7 @@ class GradScaler(Steps):
             return self._step_mended(optimizer, args, kwargs)
         if not self._enabled or not _optimizers.is_amp_aware(optimizer):
             return super().step(optimizer, *args, **kwargs)
-        state = self._peek(optimizer)
+        state = self._own_entry(optimizer)
         scaled = _optimizers.stage(state) is OptState.READY
         if _optimizers.takes_grad_scaler(optimizer):
             self._check_step(optimizer, kwargs)

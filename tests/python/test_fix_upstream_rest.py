@@ -174,7 +174,7 @@ def test_the_older_protocol_gets_the_scaler():
     with pytest.warns(FutureWarning):
         scaler.step(optimizer)
     assert p.tolist() == [-1.0, -1.0]
-    assert scaler._peek(optimizer)["stage"] is OptState.STEPPED
+    assert scaler._own_entry(optimizer)["stage"] is OptState.STEPPED
     scaler.update()
 
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import ampscaler
+from clip_cases import require_right_float16_steps, ulp
 
 MODES = ["error", "in_place", "in_optimizer"]
 SCALE = 1024.0
@@ -18,11 +19,6 @@ def make(fp16_grads, fused=False, scale=SCALE, values=None):
     scaler = ampscaler.GradScaler("cpu", init_scale=scale, fp16_grads=fp16_grads)
     scaler.scale(torch.ones(()))
     return scaler, torch.optim.SGD([parameter], lr=1.0, fused=fused), parameter
-
-
-def ulp(value):
-    """The distance of neighbouring float16 numbers around each float64 value; that of subnormals where they are."""
-    return torch.exp2(torch.frexp(value).exponent.double() - 11).clamp(min=2.0**-24)
 
 
 def assert_rounded_once(actual, exact):
@@ -65,6 +61,8 @@ def test_in_place_steps_with_true_gradients(how, fused):
     elif how == "value":
         scaler.clip_grad_value_(optimizer, 0.02)
         exact = exact.clamp(-0.02, 0.02)
+    if fused:
+        require_right_float16_steps()
     scaler.step(optimizer)
     scaler.update()
     assert ((parameter.double() + exact).abs() <= 1.01 * ulp(exact)).all()
@@ -124,6 +122,7 @@ def test_fused_optimizers_take_them_in_every_mode_but_clip_them_only_after_optin
     elif clip:
         scaler.clip_grad_norm_(optimizer, 0.25 * float(exact.norm()))
         exact = exact * 0.25
+    require_right_float16_steps()
     scaler.step(optimizer)
     scaler.update()
     assert ((parameter.double() + exact).abs() <= 1.01 * ulp(exact)).all()

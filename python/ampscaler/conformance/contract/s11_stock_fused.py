@@ -57,11 +57,16 @@ def _divides_and_skips(case: Case, names: list[str]) -> None:
 
 @behaviour(
     "S11.9",
-    "torch's fused optimizers divide the gradients by grad_scale themselves and skip the step where found_inf is 1",
+    "torch's fused optimizers divide the gradients by grad_scale themselves and skip the step where found_inf is 1, "
+    "as it is also with infs in gradients of two dtypes",
     proven_on=ON_CPU,
 )
 def fused_optimizers_divide_and_skip(case: Case) -> None:
     _divides_and_skips(case, fused_names(case))
+    for name in fused_names(case):
+        optimizer = _stock(case, name, [INF], case.tensor([INF], torch.float64))
+        case.ready_scaler(4.0).step(optimizer)
+        case.equal(case.values(optimizer), [[1.0], [1.0]], f"parameters after {name} with infs in two dtypes")
 
 
 def _with_flag(case: Case, name: str, flag: torch.Tensor) -> Any:
