@@ -11,6 +11,8 @@
 
 #include "core/scale_rule.h"
 #include "core/tensor_table.h"
+#include "core/units.h"
+#include "kernels/cuda/pass_arguments.h"
 
 namespace ampscaler::cuda {
 
@@ -24,5 +26,19 @@ cudaError_t launch_unscale(ElementType type, const std::vector<core::FlatTensor>
 cudaError_t launch_update_scale(float* scale, std::int32_t* growth_tracker, const float* found_inf,
                                 const core::ScaleRule& rule, const core::ScaleLimits& limits,
                                 cudaStream_t stream);
+
+// The passes over a plan of units. `multiprocessors` is that of the current device.
+
+/// See ampscaler/ops.h, grad_stats. For a plan without entries too.
+cudaError_t launch_grad_stats(const core::UnitPlan& plan, const PassArguments& arguments,
+                              int multiprocessors, cudaStream_t stream);
+
+/// See ampscaler/ops.h, unscale_with_stats_.
+cudaError_t launch_unscale_with_stats(const core::UnitPlan& plan, const PassArguments& arguments,
+                                      int multiprocessors, cudaStream_t stream);
+
+/// See ampscaler/ops.h, unscale_clamp_. `limit` is the largest magnitude; there is no limit of the norm.
+cudaError_t launch_unscale_clamp(const core::UnitPlan& plan, const PassArguments& arguments,
+                                 int multiprocessors, cudaStream_t stream);
 
 }  // namespace ampscaler::cuda

@@ -1,0 +1,44 @@
+// Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
+#pragma once
+// How a grid goes through the units of a table. A block has a range of units, and its warps take them in
+// turn; a warp has a unit for itself, so nobody waits for anybody:
+//
+//   block 0: units 0-15      block 1: units 16-31
+//   warp     0 1 2 3 0 1 ...          0 1 2 3 0 1 ...
+
+#include <cstdint>
+
+#include "core/unit_table.h"
+#include "kernels/cuda/device_compat.cuh"
+#include "kernels/cuda/elements.cuh"
+
+namespace ampscaler::cuda {
+
+inline constexpr int kPassThreads = 512;
+
+/// So many blocks of a pass are to fit a multiprocessor, which bounds the registers of a thread to 64.
+inline constexpr int kBlocksPerMultiprocessor = 2;
+constexpr int min_blocks(int threads) {
+  return kBlocksPerMultiprocessor * kPassThreads / (threads < kPassThreads ? kPassThreads : threads);
+}
+
+__device__ inline std::uint32_t warp_id() { return threadIdx.x / kWarpSize; }
+
+// Calls `visit(unit, entry, id)` in all lanes of the warp that has the unit. `id` counts through the table.
+template <int kThreads, int kCapacity, typename Visit>
+__device__ void for_each_unit(const core::UnitTable<kCapacity>& table, Visit visit) {
+  const std::uint32_t end = core::share_begin(table.units, blockIdx.x + 1, gridDim.x);
+  std::uint32_t id = core::share_begin(table.units, blockIdx.x, gridDim.x) + warp_id();
+  if (id >= end) {
+    return;
+  }
+  std::uint32_t entry = core::find_entry(table, id);
+  for (; id < end; id += kThreads / kWarpSize) {
+    while (table.entries[entry].unit_end <= id) {
+      ++entry;
+    }
+    visit(core::unit_of(table, entry, id), entry, id);
+  }
+}
+
+}  // namespace ampscaler::cuda

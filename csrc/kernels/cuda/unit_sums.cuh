@@ -1,0 +1,309 @@
+// Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
+#pragma once
+// What one warp finds in one unit, and what it stores there. The position of an element in its unit alone
+// decides which lane sums it and in which order, so the sum has the same bits at any address:
+//
+//   group of 4 vectors       lane 0: vectors 0, 32, 64, 96      lane 1: 1, 33, 65, 97     ...
+//   groups, then vectors that fill none, one by one, then elements that fill no vector, one per lane
+
+#include <cfloat>
+#include <cmath>
+
+#include "core/units.h"
+#include "kernels/cuda/elements.cuh"
+
+namespace ampscaler::cuda {
+
+/// Sums of a unit as it was before anything was stored. Inf and NaN count in `infs` and `nans` and in
+/// nothing else.
+struct UnitSums {
+  double sum;               // of squares: for float64, of |x| in [2^-460, 2^500]
+  double sum_high;          // float64 only: of (x * 2^-600)^2 for |x| > 2^500
+  double sum_low;           // float64 only: of (x * 2^600)^2 for 0 < |x| < 2^-460
+  double max_abs;           // of the finite values; 0 if there is none
+  std::uint32_t zeros;      // +0 and -0
+  std::uint32_t below;      // |x| < 2^-14, zeros included
+  std::uint32_t infs;
+  std::uint32_t nans;
+  std::uint32_t overflows;  // finite values whose result, as stored, is not
+};
+
+// To read such sums: squares were scaled by 2^-1200 and 2^1200.
+inline constexpr int kHighShift = 1200;
+inline constexpr int kLowShift = -1200;
+
+inline constexpr float kSmallestNormalHalf = 0x1p-14F;
+
+// ---- what a pass does to values ----
+
+struct ReadOnly {
+  static constexpr bool kStores = false;
+};
+
+// Whether a product can be inf or NaN where the value is not.
+__device__ inline bool can_overflow(float factor) { return !(factor >= -1.0F && factor <= 1.0F); }
+
+// The members of both are the same in all threads of a launch.
+struct Unscale {
+  static constexpr bool kStores = true;
+  float factor;
+
+  __device__ bool stores() const { return factor != 1.0F; }
+  template <typename Value>
+  __device__ Value operator()(Value x) const {
+    return x * static_cast<Value>(factor);
+  }
+};
+
+struct UnscaleClamp {
+  static constexpr bool kStores = true;
+  float factor;
+  double limit;
+
+  __device__ bool stores() const { return true; }
+  // NaN stays NaN: it fails both comparisons.
+  template <typename Value>
+  __device__ Value operator()(Value x) const {
+    const Value product = x * static_cast<Value>(factor);
+    const auto most = static_cast<Value>(limit);
+    return product > most ? most : product < -most ? -most : product;
+  }
+};
+
+// ---- one lane ----
+
+// Inf, NaN and overflows are rare: three counts, of at most 256 each, in one register.
+inline constexpr std::uint32_t kOneInf = 1;
+inline constexpr std::uint32_t kOneNan = 1U << 10U;
+inline constexpr std::uint32_t kOneOverflow = 1U << 20U;
+
+template <typename Value>
+struct LaneSums {
+  double sum;
+  Value max;
+  std::uint32_t zeros;
+  std::uint32_t below;
+  std::uint32_t rare;
+};
+
+template <>
+struct LaneSums<double> {
+  double sum;
+  double high;
+  double low;
+  double max;
+  std::uint32_t zeros;
+  std::uint32_t below;
+  std::uint32_t rare;
+};
+
+template <typename Value>
+__device__ std::uint32_t rare_kind(Value x) {
+  return x != x ? kOneNan : kOneInf;
+}
+
+template <typename Value>
+__device__ void count(LaneSums<Value>& lane, Value magnitude) {
+  lane.zeros += magnitude == 0 ? 1U : 0U;
+  lane.below += magnitude < static_cast<Value>(kSmallestNormalHalf) ? 1U : 0U;
+}
+
+// Any magnitude: the square of a float is exact in double and in its range.
+__device__ inline void add_carefully(LaneSums<float>& lane, float magnitude) {
+  if (magnitude <= FLT_MAX) {
+    const auto wide = static_cast<double>(magnitude);
+    lane.sum = fma(wide, wide, lane.sum);
+    lane.max = fmaxf(lane.max, magnitude);
+  } else {
+    lane.rare += rare_kind(magnitude);
+  }
+}
+
+__device__ inline void add_carefully(LaneSums<double>& lane, double magnitude) {
+  if (magnitude >= 0x1p-460 && magnitude <= 0x1p500) {
+    lane.sum = fma(magnitude, magnitude, lane.sum);
+  } else if (!(magnitude <= DBL_MAX)) {
+    lane.rare += rare_kind(magnitude);
+    return;
+  } else if (magnitude > 1.0) {
+    const double scaled = magnitude * 0x1p-600;
+    lane.high = fma(scaled, scaled, lane.high);
+  } else {
+    const double scaled = magnitude * 0x1p600;
+    lane.low = fma(scaled, scaled, lane.low);
+  }
+  lane.max = fmax(lane.max, magnitude);
+}
+
+// Every element of a group by itself, from memory once more, so that the loop above has the registers.
+template <typename T, int kVectors>
+__device__ void add_group_carefully(LaneSums<float>& lane, const T* values) {
+  SIMT_NO_UNROLL
+  for (int i = 0; i < kVectors * kPerVector<T>; ++i) {
+    const int vector = i / kPerVector<T>;
+    const int place = vector * kWarpSize * kPerVector<T> + i % kPerVector<T>;
+    add_carefully(lane, fabsf(load(values[place])));
+  }
+}
+
+// The squares of a group are summed in float first. That sum is not sound if it is inf or NaN, or so
+// small that squares may have been lost: of 32 that a machine flushes to 0, each below 2^-126, not even
+// 2^-31 of it is missing. Groups of zeros are common, and cheap. `values` is where the group came from.
+template <typename T, int kVectors>
+__device__ void add_group(LaneSums<float>& lane, const Words (&group)[kVectors], const T* values) {
+  float partial = 0.0F;
+  float max = 0.0F;
+  SIMT_UNROLL
+  for (int vector = 0; vector < kVectors; ++vector) {
+    float squares = 0.0F;
+    SIMT_UNROLL
+    for (int i = 0; i < kPerVector<T>; ++i) {
+      const float magnitude = fabsf(decode(group[vector], i, T{}));
+      squares = fmaf(magnitude, magnitude, squares);
+      max = fmaxf(max, magnitude);  // drops NaN, which `partial` has
+      count(lane, magnitude);
+    }
+    partial = __fadd_rn(partial, squares);
+  }
+  if (partial >= 0x1p-90F && partial <= FLT_MAX) {
+    lane.sum += static_cast<double>(partial);
+    lane.max = fmaxf(lane.max, max);
+  } else if (!(partial == 0.0F && max == 0.0F)) {
+    add_group_carefully<T, kVectors>(lane, values);
+  }
+}
+
+template <typename T, int kVectors>
+__device__ void add_group(LaneSums<double>& lane, const Words (&group)[kVectors],
+                          const T* /*values*/) {
+  SIMT_UNROLL
+  for (int vector = 0; vector < kVectors; ++vector) {
+    SIMT_UNROLL
+    for (int i = 0; i < kPerVector<T>; ++i) {
+      const double magnitude = fabs(decode(group[vector], i, T{}));
+      count(lane, magnitude);
+      add_carefully(lane, magnitude);
+    }
+  }
+}
+
+template <typename Value>
+__device__ bool is_new_overflow(Value before, Value after) {
+  return core::is_finite(before) && !core::is_finite(after);
+}
+
+// Replaces the values by results, one vector after the other.
+template <typename T, int kVectors, typename Action, typename Lane>
+__device__ void apply(const Action& action, Words (&group)[kVectors], Lane& lane) {
+  SIMT_UNROLL
+  for (int vector = 0; vector < kVectors; ++vector) {
+    SIMT_UNROLL
+    for (int i = 0; i < kPerVector<T>; ++i) {
+      const auto value = decode(group[vector], i, T{});
+      encode(group[vector], i, action(value), T{});
+      if (can_overflow(action.factor) && is_new_overflow(value, decode(group[vector], i, T{}))) {
+        lane.rare += kOneOverflow;
+      }
+    }
+  }
+}
+
+template <typename T, int kVectors, typename Action, typename Lane>
+__device__ void visit_group(T* values, int width, const Action& action, Lane& lane) {
+  auto* memory = reinterpret_cast<char*>(values);
+  Words group[kVectors];
+  load_group<T>(group, memory, width);
+  add_group(lane, group, values);
+  if constexpr (Action::kStores) {
+    if (action.stores()) {
+      apply<T>(action, group, lane);
+      store_group<T>(group, memory, width);
+    }
+  }
+}
+
+template <typename T, typename Action, typename Lane>
+__device__ void visit_element(T& element, const Action& action, Lane& lane) {
+  const auto value = load(element);
+  if constexpr (Action::kStores) {
+    if (action.stores()) {
+      store(element, action(value));
+      if (can_overflow(action.factor) && is_new_overflow(value, load(element))) {
+        lane.rare += kOneOverflow;
+      }
+    }
+  }
+  const auto magnitude = value < 0 ? -value : value;
+  count(lane, magnitude);
+  add_carefully(lane, magnitude);
+}
+
+// ---- one warp ----
+
+template <typename Number>
+__device__ Number warp_sum(Number value) {
+  for (int distance = kWarpSize / 2; distance > 0; distance /= 2) {
+    value += __shfl_down_sync(kAllLanes, value, distance);
+  }
+  return value;
+}
+
+template <typename Value>
+__device__ Value warp_max(Value value) {
+  for (int distance = kWarpSize / 2; distance > 0; distance /= 2) {
+    const Value other = __shfl_down_sync(kAllLanes, value, distance);
+    value = other > value ? other : value;
+  }
+  return value;
+}
+
+__device__ inline void sum_extremes(const LaneSums<float>& /*lane*/, UnitSums& /*unit*/) {}
+
+__device__ inline void sum_extremes(const LaneSums<double>& lane, UnitSums& unit) {
+  if (__any_sync(kAllLanes, lane.high != 0.0 || lane.low != 0.0)) {
+    unit.sum_high = warp_sum(lane.high);
+    unit.sum_low = warp_sum(lane.low);
+  }
+}
+
+// The sums of all lanes, in lane 0; the others get parts of them. A unit has at most 8,192 elements, so two
+// of its counts fit a word.
+template <typename Value>
+__device__ UnitSums sum_lanes(const LaneSums<Value>& lane) {
+  UnitSums unit = {};
+  unit.sum = warp_sum(lane.sum);
+  sum_extremes(lane, unit);
+  unit.max_abs = static_cast<double>(warp_max(lane.max));
+  const std::uint32_t counts = warp_sum(lane.zeros | lane.below << 16U);
+  unit.zeros = counts & 0xFFFFU;
+  unit.below = counts >> 16U;
+  if (__any_sync(kAllLanes, lane.rare != 0)) {
+    unit.infs = warp_sum(lane.rare & 0x3FFU);
+    unit.nans = warp_sum(lane.rare >> 10U & 0x3FFU);
+    unit.overflows = warp_sum(lane.rare >> 20U);
+  }
+  return unit;
+}
+
+// All lanes of a warp together. The result is in lane 0.
+template <typename T, typename Action>
+__device__ UnitSums sum_unit(T* values, int elements, const Action& action) {
+  constexpr int kGroup = 4;
+  const int vectors = elements / kPerVector<T>;
+  const int width = access_width(reinterpret_cast<std::uint64_t>(values));
+  LaneSums<typename Compute<T>::Type> lane = {};
+  int vector = lane_id();
+  for (; vector + (kGroup - 1) * kWarpSize < vectors; vector += kGroup * kWarpSize) {
+    visit_group<T, kGroup>(values + vector * kPerVector<T>, width, action, lane);
+  }
+  for (; vector < vectors; vector += kWarpSize) {
+    visit_group<T, 1>(values + vector * kPerVector<T>, width, action, lane);
+  }
+  const int last = vectors * kPerVector<T> + lane_id();
+  if (last < elements) {
+    visit_element(values[last], action, lane);
+  }
+  return sum_lanes(lane);
+}
+
+}  // namespace ampscaler::cuda
