@@ -148,49 +148,47 @@ __device__ inline void store_words(std::uint16_t* to, const Words& words) {
   }
 }
 
-// Calls `access(pointer)` with `memory` as a pointer to units of `width` bytes. The width is the same in
-// all threads of a warp.
+// Calls `function` with the memory of `values` as a pointer to accesses of that width. It is the same in all
+// threads of a warp. A loop for each width keeps more registers free than a choice at each load.
 template <typename T, typename Function>
-__device__ void with_width(char* memory, int width, Function access) {
+__device__ void with_access(T* values, Function function) {
+  const int width = access_width(reinterpret_cast<std::uint64_t>(values));
   if (width == 16) {
-    access(reinterpret_cast<uint4*>(memory));
-  } else if (width == 8) {
-    access(reinterpret_cast<uint2*>(memory));
-  } else if constexpr (sizeof(T) <= 4) {
+    function(reinterpret_cast<uint4*>(values));
+  } else if (sizeof(T) == 8 || width == 8) {
+    function(reinterpret_cast<uint2*>(values));
+  } else if constexpr (sizeof(T) == 4) {
+    function(reinterpret_cast<std::uint32_t*>(values));
+  } else if constexpr (sizeof(T) == 2) {
     if (width == 4) {
-      access(reinterpret_cast<std::uint32_t*>(memory));
-    } else if constexpr (sizeof(T) == 2) {
-      access(reinterpret_cast<std::uint16_t*>(memory));
+      function(reinterpret_cast<std::uint32_t*>(values));
+    } else {
+      function(reinterpret_cast<std::uint16_t*>(values));
     }
   }
 }
 
-// The vectors of a group are 512 bytes apart: neighbouring lanes have neighbouring vectors.
 template <typename Access>
-__device__ Access* group_vector(Access* first, int vector) {
-  constexpr int kStride = kWarpSize * kVectorBytes / static_cast<int>(sizeof(Access));
-  return first + vector * kStride;
+__device__ Access* vector_at(Access* memory, int vector) {
+  return memory + vector * (kVectorBytes / static_cast<int>(sizeof(Access)));
 }
 
-// All loads of a group are issued before the first is waited for.
-template <typename T, int kVectors>
-__device__ void load_group(Words (&group)[kVectors], char* memory, int width) {
-  with_width<T>(memory, width, [&](auto* from) {
-    SIMT_UNROLL
-    for (int vector = 0; vector < kVectors; ++vector) {
-      group[vector] = load_words(group_vector(from, vector));
-    }
-  });
+// The vectors of a group are 512 bytes apart: neighbouring lanes have neighbouring vectors. All loads are
+// issued before the first is waited for.
+template <int kVectors, typename Access>
+__device__ void load_group(Words (&group)[kVectors], const Access* memory) {
+  SIMT_UNROLL
+  for (int vector = 0; vector < kVectors; ++vector) {
+    group[vector] = load_words(vector_at(memory, vector * kWarpSize));
+  }
 }
 
-template <typename T, int kVectors>
-__device__ void store_group(const Words (&group)[kVectors], char* memory, int width) {
-  with_width<T>(memory, width, [&](auto* to) {
-    SIMT_UNROLL
-    for (int vector = 0; vector < kVectors; ++vector) {
-      store_words(group_vector(to, vector), group[vector]);
-    }
-  });
+template <int kVectors, typename Access>
+__device__ void store_group(const Words (&group)[kVectors], Access* memory) {
+  SIMT_UNROLL
+  for (int vector = 0; vector < kVectors; ++vector) {
+    store_words(vector_at(memory, vector * kWarpSize), group[vector]);
+  }
 }
 
 // Calls `function` with `address` as a pointer to elements of the dtype.

@@ -17,8 +17,8 @@ namespace ampscaler::cuda {
 /// Sums of a unit as it was before anything was stored. Inf and NaN count in `infs` and `nans` and in
 /// nothing else.
 struct UnitSums {
-  double sum;               // of squares: for float64, of |x| in [2^-460, 2^500]
-  double sum_high;          // float64 only: of (x * 2^-600)^2 for |x| > 2^500
+  double sum;               // of squares: for float64, of |x| in [2^-460, 2^500)
+  double sum_high;          // float64 only: of (x * 2^-600)^2 for |x| >= 2^500
   double sum_low;           // float64 only: of (x * 2^600)^2 for 0 < |x| < 2^-460
   double max_abs;           // of the finite values; 0 if there is none
   std::uint32_t zeros;      // +0 and -0
@@ -31,8 +31,6 @@ struct UnitSums {
 // To read such sums: squares were scaled by 2^-1200 and 2^1200.
 inline constexpr int kHighShift = 1200;
 inline constexpr int kLowShift = -1200;
-
-inline constexpr float kSmallestNormalHalf = 0x1p-14F;
 
 // ---- what a pass does to values ----
 
@@ -102,10 +100,32 @@ __device__ std::uint32_t rare_kind(Value x) {
   return x != x ? kOneNan : kOneInf;
 }
 
-template <typename Value>
-__device__ void count(LaneSums<Value>& lane, Value magnitude) {
-  lane.zeros += magnitude == 0 ? 1U : 0U;
-  lane.below += magnitude < static_cast<Value>(kSmallestNormalHalf) ? 1U : 0U;
+// Magnitudes order like their bits. Of a double the high half tells the most: comparisons of doubles are
+// slow on many GPUs, and their constants take registers.
+__device__ inline std::uint64_t bits_of(double magnitude) {
+  return static_cast<std::uint64_t>(__double_as_longlong(magnitude));
+}
+__device__ inline std::uint32_t high_bits(double magnitude) {
+  return static_cast<std::uint32_t>(bits_of(magnitude) >> 32U);
+}
+__device__ constexpr std::uint32_t high_bits_of_power(int exponent) {
+  return static_cast<std::uint32_t>(exponent + 1023) << 20U;
+}
+
+__device__ inline float magnitude_of(float value) { return fabsf(value); }
+__device__ inline double magnitude_of(double value) { return fabs(value); }
+
+__device__ inline double larger(double a, double b) { return bits_of(a) < bits_of(b) ? b : a; }
+__device__ inline float larger(float a, float b) { return fmaxf(a, b); }  // drops NaN
+
+__device__ inline void count(LaneSums<float>& lane, float magnitude) {
+  lane.zeros += magnitude == 0.0F ? 1U : 0U;
+  lane.below += magnitude < 0x1p-14F ? 1U : 0U;
+}
+
+__device__ inline void count(LaneSums<double>& lane, double magnitude) {
+  lane.zeros += bits_of(magnitude) == 0 ? 1U : 0U;
+  lane.below += high_bits(magnitude) < high_bits_of_power(-14) ? 1U : 0U;
 }
 
 // Any magnitude: the square of a float is exact in double and in its range.
@@ -113,26 +133,29 @@ __device__ inline void add_carefully(LaneSums<float>& lane, float magnitude) {
   if (magnitude <= FLT_MAX) {
     const auto wide = static_cast<double>(magnitude);
     lane.sum = fma(wide, wide, lane.sum);
-    lane.max = fmaxf(lane.max, magnitude);
+    lane.max = larger(lane.max, magnitude);
   } else {
     lane.rare += rare_kind(magnitude);
   }
 }
 
+// Squares beyond the range of double are squares of values that are scaled first.
 __device__ inline void add_carefully(LaneSums<double>& lane, double magnitude) {
-  if (magnitude >= 0x1p-460 && magnitude <= 0x1p500) {
-    lane.sum = fma(magnitude, magnitude, lane.sum);
-  } else if (!(magnitude <= DBL_MAX)) {
+  const std::uint32_t high = high_bits(magnitude);
+  if (high >= high_bits_of_power(1024)) {
     lane.rare += rare_kind(magnitude);
     return;
-  } else if (magnitude > 1.0) {
+  }
+  lane.max = larger(lane.max, magnitude);
+  if (high >= high_bits_of_power(500)) {
     const double scaled = magnitude * 0x1p-600;
     lane.high = fma(scaled, scaled, lane.high);
+  } else if (high >= high_bits_of_power(-460)) {
+    lane.sum = fma(magnitude, magnitude, lane.sum);
   } else {
     const double scaled = magnitude * 0x1p600;
     lane.low = fma(scaled, scaled, lane.low);
   }
-  lane.max = fmax(lane.max, magnitude);
 }
 
 // Every element of a group by itself, from memory once more, so that the loop above has the registers.
@@ -142,7 +165,7 @@ __device__ void add_group_carefully(LaneSums<float>& lane, const T* values) {
   for (int i = 0; i < kVectors * kPerVector<T>; ++i) {
     const int vector = i / kPerVector<T>;
     const int place = vector * kWarpSize * kPerVector<T> + i % kPerVector<T>;
-    add_carefully(lane, fabsf(load(values[place])));
+    add_carefully(lane, magnitude_of(load(values[place])));
   }
 }
 
@@ -158,16 +181,16 @@ __device__ void add_group(LaneSums<float>& lane, const Words (&group)[kVectors],
     float squares = 0.0F;
     SIMT_UNROLL
     for (int i = 0; i < kPerVector<T>; ++i) {
-      const float magnitude = fabsf(decode(group[vector], i, T{}));
+      const float magnitude = magnitude_of(decode(group[vector], i, T{}));
       squares = fmaf(magnitude, magnitude, squares);
-      max = fmaxf(max, magnitude);  // drops NaN, which `partial` has
+      max = larger(max, magnitude);  // without NaN, which `partial` has
       count(lane, magnitude);
     }
     partial = __fadd_rn(partial, squares);
   }
   if (partial >= 0x1p-90F && partial <= FLT_MAX) {
     lane.sum += static_cast<double>(partial);
-    lane.max = fmaxf(lane.max, max);
+    lane.max = larger(lane.max, max);
   } else if (!(partial == 0.0F && max == 0.0F)) {
     add_group_carefully<T, kVectors>(lane, values);
   }
@@ -180,16 +203,23 @@ __device__ void add_group(LaneSums<double>& lane, const Words (&group)[kVectors]
   for (int vector = 0; vector < kVectors; ++vector) {
     SIMT_UNROLL
     for (int i = 0; i < kPerVector<T>; ++i) {
-      const double magnitude = fabs(decode(group[vector], i, T{}));
+      const double magnitude = magnitude_of(decode(group[vector], i, T{}));
       count(lane, magnitude);
       add_carefully(lane, magnitude);
     }
   }
 }
 
+__device__ inline bool is_finite_value(float value) {
+  return core::is_finite_bits(__float_as_uint(value), core::kFloat32Exponent);
+}
+__device__ inline bool is_finite_value(double value) {
+  return core::is_finite_bits(bits_of(value), core::kFloat64Exponent);
+}
+
 template <typename Value>
 __device__ bool is_new_overflow(Value before, Value after) {
-  return core::is_finite(before) && !core::is_finite(after);
+  return is_finite_value(before) && !is_finite_value(after);
 }
 
 // Replaces the values by results, one vector after the other.
@@ -208,17 +238,29 @@ __device__ void apply(const Action& action, Words (&group)[kVectors], Lane& lane
   }
 }
 
-template <typename T, int kVectors, typename Action, typename Lane>
-__device__ void visit_group(T* values, int width, const Action& action, Lane& lane) {
-  auto* memory = reinterpret_cast<char*>(values);
+// `memory` is where the group is, as accesses of the width that its address allows.
+template <typename T, int kVectors, typename Access, typename Action, typename Lane>
+__device__ void visit_group(Access* memory, const Action& action, Lane& lane) {
   Words group[kVectors];
-  load_group<T>(group, memory, width);
-  add_group(lane, group, values);
+  load_group(group, memory);
+  add_group(lane, group, reinterpret_cast<const T*>(memory));
   if constexpr (Action::kStores) {
     if (action.stores()) {
       apply<T>(action, group, lane);
-      store_group<T>(group, memory, width);
+      store_group(group, memory);
     }
+  }
+}
+
+template <typename T, typename Access, typename Action, typename Lane>
+__device__ void visit_vectors(Access* memory, int vectors, const Action& action, Lane& lane) {
+  constexpr int kGroup = 4;
+  int vector = lane_id();
+  for (; vector + (kGroup - 1) * kWarpSize < vectors; vector += kGroup * kWarpSize) {
+    visit_group<T, kGroup>(vector_at(memory, vector), action, lane);
+  }
+  for (; vector < vectors; vector += kWarpSize) {
+    visit_group<T, 1>(vector_at(memory, vector), action, lane);
   }
 }
 
@@ -233,7 +275,7 @@ __device__ void visit_element(T& element, const Action& action, Lane& lane) {
       }
     }
   }
-  const auto magnitude = value < 0 ? -value : value;
+  const auto magnitude = magnitude_of(value);
   count(lane, magnitude);
   add_carefully(lane, magnitude);
 }
@@ -251,8 +293,7 @@ __device__ Number warp_sum(Number value) {
 template <typename Value>
 __device__ Value warp_max(Value value) {
   for (int distance = kWarpSize / 2; distance > 0; distance /= 2) {
-    const Value other = __shfl_down_sync(kAllLanes, value, distance);
-    value = other > value ? other : value;
+    value = larger(value, __shfl_down_sync(kAllLanes, value, distance));
   }
   return value;
 }
@@ -288,17 +329,9 @@ __device__ UnitSums sum_lanes(const LaneSums<Value>& lane) {
 // All lanes of a warp together. The result is in lane 0.
 template <typename T, typename Action>
 __device__ UnitSums sum_unit(T* values, int elements, const Action& action) {
-  constexpr int kGroup = 4;
   const int vectors = elements / kPerVector<T>;
-  const int width = access_width(reinterpret_cast<std::uint64_t>(values));
   LaneSums<typename Compute<T>::Type> lane = {};
-  int vector = lane_id();
-  for (; vector + (kGroup - 1) * kWarpSize < vectors; vector += kGroup * kWarpSize) {
-    visit_group<T, kGroup>(values + vector * kPerVector<T>, width, action, lane);
-  }
-  for (; vector < vectors; vector += kWarpSize) {
-    visit_group<T, 1>(values + vector * kPerVector<T>, width, action, lane);
-  }
+  with_access(values, [&](auto* memory) { visit_vectors<T>(memory, vectors, action, lane); });
   const int last = vectors * kPerVector<T> + lane_id();
   if (last < elements) {
     visit_element(values[last], action, lane);
