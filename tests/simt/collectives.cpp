@@ -97,22 +97,23 @@ std::string text(unsigned mask) {
   return buffer;
 }
 
+[[noreturn]] void refuse(const Thread& self, const std::string& why) {
+  scheduler().fail(std::string(self.place.operation) + " at " + self.place.file + ":" +
+                   std::to_string(self.place.line) + ": " + name_of(self) + why);
+}
+
 void check_call(const Warp& warp, const Thread& self) {
   const WarpCall& call = self.warp_call;
-  const std::string where = std::string(self.place.operation) + " at " + self.place.file + ":" +
-                            std::to_string(self.place.line) + ": " + name_of(self);
   const unsigned lane = self.rank % kWarpSize;
   if ((call.mask >> lane & 1U) == 0) {
-    scheduler().fail(where + " is lane " + std::to_string(lane) + ", outside of its mask " +
-                     text(call.mask));
+    refuse(self, " is lane " + std::to_string(lane) + ", outside of its mask " + text(call.mask));
   }
   if (warp.lanes() < kWarpSize && call.mask >> warp.lanes() != 0) {
-    scheduler().fail(where + ": the mask " + text(call.mask) + " names lanes beyond the " +
+    refuse(self, ": the mask " + text(call.mask) + " names lanes beyond the " +
                      std::to_string(warp.lanes()) + " of the warp");
   }
   if (call.width < 1 || call.width > 32 || (call.width & (call.width - 1)) != 0) {
-    scheduler().fail(where + ": the width must be a power of two up to 32, got " +
-                     std::to_string(call.width));
+    refuse(self, ": the width must be a power of two up to 32, got " + std::to_string(call.width));
   }
 }
 
@@ -171,6 +172,15 @@ void complete_vote(Warp& warp, const WarpCall& call) {
   });
 }
 
+// Lanes that wait with another mask are in an earlier operation of a part of the warp.
+bool is_complete(Warp& warp, unsigned mask) {
+  bool result = true;
+  warp.for_each(mask, [&](const Thread& thread, std::size_t /*lane*/) {
+    result = result && thread.warp_call.mask == mask;
+  });
+  return result;
+}
+
 void complete_warp_operation(Warp& warp, const Thread& self) {
   Scheduler& all = scheduler();
   const WarpCall& call = self.warp_call;
@@ -215,13 +225,10 @@ void warp_operation(const WarpCall& call, const char* file, int line) {
   self.place = {kWarpNames[static_cast<int>(call.operation)], file, line};
   self.state = State::kInWarpOperation;
   check_call(warp, self);
-  // Lanes that wait with another mask are in an earlier operation of a part of the warp.
-  bool complete = true;
-  warp.for_each(call.mask, [&](const Thread& thread, std::size_t /*lane*/) {
-    complete =
-        complete && thread.state == State::kInWarpOperation && thread.warp_call.mask == call.mask;
-  });
-  if (complete) {
+  std::uint32_t& waits = self.block->warp_waits[self.rank / kWarpSize];
+  waits |= 1U << self.rank % kWarpSize;
+  if ((waits & call.mask) == call.mask && is_complete(warp, call.mask)) {
+    waits &= ~call.mask;
     complete_warp_operation(warp, self);
   }
   all.suspend();

@@ -23,6 +23,12 @@ namespace {
 
 constexpr std::size_t kMaxThreadsPerBlock = 1024;
 constexpr std::size_t kMaxSharedBytes = 48 * 1024;
+// Behind each shared variable, to be read as NaN; AddressSanitizer has its own means.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr std::size_t kPoisonBytes = 0;
+#else
+constexpr std::size_t kPoisonBytes = 64;
+#endif
 
 Scheduler* running = nullptr;
 
@@ -72,8 +78,8 @@ Scheduler& scheduler() {
 }
 
 bool Place::operator==(const Place& other) const {
-  return std::strcmp(operation, other.operation) == 0 && line == other.line &&
-         std::strcmp(file, other.file) == 0;
+  const auto same = [](const char* a, const char* b) { return a == b || std::strcmp(a, b) == 0; };
+  return line == other.line && same(operation, other.operation) && same(file, other.file);
 }
 
 std::string name_of(const Thread& thread) {
@@ -107,6 +113,7 @@ Scheduler::Scheduler(const Grid& grid, const Options& options)
   slots_.resize(resident);
   for (Block& slot : slots_) {
     slot.threads.resize(block_size);
+    slot.warp_waits.resize((block_size + kWarpSize - 1) / kWarpSize);
   }
   order_blocks();
   blockDim = grid.block;
@@ -149,7 +156,9 @@ void Scheduler::start_next_block(Block& slot) {
     thread.index = position(rank, grid_.block);
     thread.rank = static_cast<std::uint32_t>(rank);
     thread.number = static_cast<std::uint32_t>(slot.number * slot.threads.size() + rank);
-    prepare(thread.fiber, stacks().at(first_stack + rank), stacks().bytes(), &thread_main);
+    // Not all at the same offset in a page, where they would share a few sets of the cache.
+    const std::size_t colour = rank % 32 * 64;
+    prepare(thread.fiber, stacks().at(first_stack + rank), stacks().bytes() - colour, &thread_main);
     wake(thread);
   }
   stats_.threads += static_cast<std::int64_t>(slot.threads.size());
@@ -250,10 +259,10 @@ void* Scheduler::shared_memory(const void* place, std::size_t bytes, std::size_t
     fail("shared memory: a block may have " + std::to_string(kMaxSharedBytes) +
          " bytes, asked for " + std::to_string(used));
   }
-  // Whole 16-byte pieces would hide overruns from AddressSanitizer.
   const std::size_t aligned = std::max(alignment, alignof(std::max_align_t));
-  void* memory = ::operator new(bytes, std::align_val_t{aligned});
-  std::memset(memory, 0xFF, bytes);  // NaN in every floating-point type
+  const std::size_t all_bytes = bytes + kPoisonBytes;
+  void* memory = ::operator new(all_bytes, std::align_val_t{aligned});
+  std::memset(memory, 0xFF, all_bytes);  // NaN in every floating-point type
   race::forget(memory, bytes);
   block.shared.push_back({place, memory, bytes, aligned});
   return memory;

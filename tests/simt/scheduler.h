@@ -40,9 +40,9 @@ struct Thread {
   std::uint32_t rank = 0;    // in its block
   std::uint32_t number = 0;  // in the grid
   State state = State::kReady;
-  Place place{};       // while it waits
-  int predicate = 0;   // what it brings to a barrier and gets from it
-  WarpCall warp_call;  // while it is in a warp operation
+  Place place{};         // while it waits
+  int predicate = 0;     // what it brings to a barrier and gets from it
+  WarpCall warp_call{};  // while it is in a warp operation
 };
 
 struct SharedVariable {
@@ -57,6 +57,7 @@ struct Block {
   dim3 index;
   std::uint32_t number = 0;  // in the grid
   std::vector<Thread> threads;
+  std::vector<std::uint32_t> warp_waits;  // per warp: the lanes in a warp operation
   std::uint32_t in_barrier = 0;
   std::uint32_t ended = 0;
   std::vector<SharedVariable> shared;
