@@ -4,10 +4,10 @@
 // A tensor whose address is no multiple of 16 is read with the widest loads that it allows, so that
 // the same elements come to the same thread.
 
+#include <cstdint>
+
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-
-#include <cstdint>
 
 #include "core/data_type.h"
 #include "core/finite.h"

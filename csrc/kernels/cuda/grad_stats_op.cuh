@@ -4,18 +4,12 @@
 // the SIMT harness in tests. One launch for a list of up to 2,040 tensors, whatever their dtypes.
 
 #include "kernels/cuda/grad_stats_kernels.cuh"
+#include "kernels/cuda/pass_grid.h"
 #include "kernels/cuda/power_stats_kernels.cuh"
 
 namespace ampscaler::cuda {
 
 static_assert(sizeof(PassArguments) <= core::kOtherArgumentBytes);
-
-/// A warp gets one unit of a small list.
-template <int kThreads>
-unsigned pass_blocks(std::uint32_t units, int multiprocessors) {
-  return core::block_count(units, kThreads / kWarpSize,
-                           static_cast<std::uint32_t>(kBlocksPerMultiprocessor * multiprocessors));
-}
 
 /// Also a list without elements is one launch: its results depend on the scale, and earlier calls may
 /// have left sums.
@@ -24,20 +18,20 @@ void stats_pass(Launcher& launcher, const core::UnitPlan& plan, PassArguments ar
                 int multiprocessors) {
   arguments.elements = plan.elements();
   const bool powers = arguments.norm_type != 2.0 && arguments.norm_type <= DBL_MAX;
-  core::for_each_table(plan, [&]<int kCapacity>(const core::UnitTable<kCapacity>& table,
-                                                core::TablePlace place) {
-    arguments.mode = place.last ? PassMode::kFinish : PassMode::kCollect;
-    const dim3 grid(pass_blocks<kThreads>(table.units, multiprocessors));
-    if constexpr (!std::is_same_v<Action, UnscaleClamp>) {
-      if (powers) {
-        launcher.launch(grid, dim3(kThreads), &power_stats_kernel<Action, kThreads, kCapacity>,
-                        table, arguments);
-        return;
-      }
-    }
-    launcher.launch(grid, dim3(kThreads), &stats_kernel<Action, kThreads, kCapacity>, table,
-                    arguments);
-  });
+  core::for_each_table(
+      plan, [&]<int kCapacity>(const core::UnitTable<kCapacity>& table, core::TablePlace place) {
+        arguments.mode = place.last ? PassMode::kFinish : PassMode::kCollect;
+        const dim3 grid(pass_blocks(table.units, multiprocessors, kThreads));
+        if constexpr (!std::is_same_v<Action, UnscaleClamp>) {
+          if (powers) {
+            launcher.launch(grid, dim3(kThreads), &power_stats_kernel<Action, kThreads, kCapacity>,
+                            table, arguments);
+            return;
+          }
+        }
+        launcher.launch(grid, dim3(kThreads), &stats_kernel<Action, kThreads, kCapacity>, table,
+                        arguments);
+      });
 }
 
 }  // namespace ampscaler::cuda

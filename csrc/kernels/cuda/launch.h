@@ -41,4 +41,15 @@ cudaError_t launch_unscale_with_stats(const core::UnitPlan& plan, const PassArgu
 cudaError_t launch_unscale_clamp(const core::UnitPlan& plan, const PassArguments& arguments,
                                  int multiprocessors, cudaStream_t stream);
 
+/// See ampscaler/ops.h, scale_grads_.
+cudaError_t launch_scale_grads(const core::UnitPlan& plan, const float* factor,
+                               const float* found_inf, int multiprocessors, cudaStream_t stream);
+
+/// See ampscaler/ops.h, grad_norms. The plan keeps empty tensors, and `norms` has a place for each entry.
+/// `scratch` is memory of the device, of so many bytes, aligned to 8.
+std::int64_t grad_norms_scratch_bytes(const core::UnitPlan& plan);
+cudaError_t launch_grad_norms(const core::UnitPlan& plan, const float* scale, double norm_type,
+                              void* scratch, float* norms, int multiprocessors,
+                              cudaStream_t stream);
+
 }  // namespace ampscaler::cuda

@@ -11,15 +11,14 @@
 #include "core/unit_table.h"
 #include "kernels/cuda/device_compat.cuh"
 #include "kernels/cuda/elements.cuh"
+#include "kernels/cuda/pass_grid.h"
 
 namespace ampscaler::cuda {
 
-inline constexpr int kPassThreads = 512;
-
-/// So many blocks of a pass are to fit a multiprocessor, which bounds the registers of a thread to 64.
-inline constexpr int kBlocksPerMultiprocessor = 2;
+// Of a kernel whose blocks have `threads`, for __launch_bounds__.
 constexpr int min_blocks(int threads) {
-  return kBlocksPerMultiprocessor * kPassThreads / (threads < kPassThreads ? kPassThreads : threads);
+  return kBlocksPerMultiprocessor * kPassThreads /
+         (threads < kPassThreads ? kPassThreads : threads);
 }
 
 __device__ inline std::uint32_t warp_id() { return threadIdx.x / kWarpSize; }

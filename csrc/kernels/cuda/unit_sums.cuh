@@ -17,12 +17,12 @@ namespace ampscaler::cuda {
 /// Sums of a unit as it was before anything was stored. Inf and NaN count in `infs` and `nans` and in
 /// nothing else.
 struct UnitSums {
-  double sum;               // of squares: for float64, of |x| in [2^-460, 2^500)
-  double sum_high;          // float64 only: of (x * 2^-600)^2 for |x| >= 2^500
-  double sum_low;           // float64 only: of (x * 2^600)^2 for 0 < |x| < 2^-460
-  double max_abs;           // of the finite values; 0 if there is none
-  std::uint32_t zeros;      // +0 and -0
-  std::uint32_t below;      // |x| < 2^-14, zeros included
+  double sum;           // of squares: for float64, of |x| in [2^-460, 2^500)
+  double sum_high;      // float64 only: of (x * 2^-600)^2 for |x| >= 2^500
+  double sum_low;       // float64 only: of (x * 2^600)^2 for 0 < |x| < 2^-460
+  double max_abs;       // of the finite values; 0 if there is none
+  std::uint32_t zeros;  // +0 and -0
+  std::uint32_t below;  // |x| < 2^-14, zeros included
   std::uint32_t infs;
   std::uint32_t nans;
   std::uint32_t overflows;  // finite values whose result, as stored, is not
@@ -254,7 +254,8 @@ __device__ void visit_group(Access* memory, const Action& action, Lane& lane) {
 
 template <typename T, typename Access, typename Action, typename Lane>
 __device__ void visit_vectors(Access* memory, int vectors, const Action& action, Lane& lane) {
-  constexpr int kGroup = sizeof(T) == 8 && Action::kStores ? 2 : 4;  // of doubles, in the same order
+  constexpr int kGroup =
+      sizeof(T) == 8 && Action::kStores ? 2 : 4;  // of doubles, in the same order
   int vector = lane_id();
   for (; vector + (kGroup - 1) * kWarpSize < vectors; vector += kGroup * kWarpSize) {
     visit_group<T, kGroup>(vector_at(memory, vector), action, lane);

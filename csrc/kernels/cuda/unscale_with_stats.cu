@@ -8,7 +8,7 @@
 namespace ampscaler::cuda {
 
 cudaError_t launch_unscale_with_stats(const core::UnitPlan& plan, const PassArguments& arguments,
-                              int multiprocessors, cudaStream_t stream) {
+                                      int multiprocessors, cudaStream_t stream) {
   CudaLauncher launcher{stream};
   stats_pass<Unscale>(launcher, plan, arguments, multiprocessors);
   return launcher.error;
