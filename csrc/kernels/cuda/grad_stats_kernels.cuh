@@ -14,7 +14,7 @@ __device__ Action make_action(const PassArguments& arguments, float inverse) {
   if constexpr (std::is_same_v<Action, Unscale>) {
     return {inverse};
   } else if constexpr (std::is_same_v<Action, UnscaleClamp>) {
-    return {inverse, arguments.limit};
+    return {inverse, arguments.float_limit, arguments.limit};
   } else {
     return {};
   }

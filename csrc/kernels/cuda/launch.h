@@ -52,4 +52,10 @@ cudaError_t launch_grad_norms(const core::UnitPlan& plan, const float* scale, do
                               void* scratch, float* norms, int multiprocessors,
                               cudaStream_t stream);
 
+/// See ampscaler/ops.h, find_nonfinite. The plan keeps empty tensors and has complex gradients as pairs of
+/// reals; `is_complex` tells which of its entries are such. `rows` has three words for each entry: the
+/// index is the position in memory.
+cudaError_t launch_find_nonfinite(const core::UnitPlan& plan, const std::vector<bool>& is_complex,
+                                  std::int64_t* rows, int multiprocessors, cudaStream_t stream);
+
 }  // namespace ampscaler::cuda

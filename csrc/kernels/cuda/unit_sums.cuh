@@ -53,17 +53,22 @@ struct Unscale {
   }
 };
 
+// The limits stay in the kernel's arguments, which is not a register.
 struct UnscaleClamp {
   static constexpr bool kStores = true;
   float factor;
-  double limit;
+  const float& float_limit;
+  const double& double_limit;
 
   __device__ bool stores() const { return true; }
+  __device__ float limit_for(float /*product*/) const { return float_limit; }
+  __device__ double limit_for(double /*product*/) const { return double_limit; }
+
   // NaN stays NaN: it fails both comparisons.
   template <typename Value>
   __device__ Value operator()(Value x) const {
     const Value product = x * static_cast<Value>(factor);
-    const auto most = static_cast<Value>(limit);
+    const Value most = limit_for(product);
     return product > most ? most : product < -most ? -most : product;
   }
 };
