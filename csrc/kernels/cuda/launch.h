@@ -16,9 +16,14 @@
 
 namespace ampscaler::cuda {
 
+/// In the order of core::DataType.
 enum class ElementType { kFloat16, kBFloat16, kFloat32, kFloat64 };
 
-/// See ampscaler/ops.h, unscale_. All pointers are on the current device.
+/// See ampscaler/ops.h, unscale_. All pointers are on the current device, which has `multiprocessors`.
+cudaError_t launch_unscale(const core::UnitPlan& plan, const float* inv_scale, float* found_inf,
+                           int multiprocessors, cudaStream_t stream);
+
+/// The same for a list of one dtype.
 cudaError_t launch_unscale(ElementType type, const std::vector<core::FlatTensor>& tensors,
                            const float* inv_scale, float* found_inf, cudaStream_t stream);
 

@@ -259,8 +259,8 @@ __device__ void visit_group(Access* memory, const Action& action, Lane& lane) {
 
 template <typename T, typename Access, typename Action, typename Lane>
 __device__ void visit_vectors(Access* memory, int vectors, const Action& action, Lane& lane) {
-  constexpr int kGroup =
-      sizeof(T) == 8 && Action::kStores ? 2 : 4;  // of doubles, in the same order
+  // Doubles are added one by one anyway, and take twice the registers.
+  constexpr int kGroup = sizeof(T) == 8 && Action::kStores ? 1 : 4;
   int vector = lane_id();
   for (; vector + (kGroup - 1) * kWarpSize < vectors; vector += kGroup * kWarpSize) {
     visit_group<T, kGroup>(vector_at(memory, vector), action, lane);
