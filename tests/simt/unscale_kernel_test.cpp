@@ -112,6 +112,20 @@ TYPED_TEST(UnscaleKernel, SplitsLongListsAndSkipsEmptyTensors) {
   }
 }
 
+TYPED_TEST(UnscaleKernel, BlocksTakeChunksInTurn) {
+  auto tensors = this->make_tensors({5000, 3, 9000, 1, 256});
+  core::TensorTable table{};
+  for (const core::FlatTensor& tensor : this->views(tensors)) {
+    core::append(table, tensor);
+  }
+  const float inv_scale = 0.5F;
+  float found_inf = 0.0F;
+  simt::Launcher launcher({.seed = 2});
+  launcher.launch(dim3(3), dim3(kUnscaleThreads), &unscale_kernel<TypeParam>, table,
+                  core::chunk_count(table), &inv_scale, &found_inf);
+  this->expect_halved(tensors);
+}
+
 TYPED_TEST(UnscaleKernel, NothingToDoLaunchesNothing) {
   auto tensors = this->make_tensors({0, 0});
   simt::Launcher launcher;
