@@ -61,7 +61,7 @@ bool happened_before(const Access& access, std::uint32_t thread) {
 }
 
 // The place in the kernel, not in our headers that were inlined there.
-std::string place_of(std::uint32_t code) {
+std::string look_up(std::uint32_t code) {
   char program[4096];
   const ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);
   if (length <= 0) {
@@ -76,11 +76,22 @@ std::string place_of(std::uint32_t code) {
   while (output != nullptr && std::fgets(line, sizeof(line), output) != nullptr) {
     const std::string text(line, std::string(line).find_first_of(" \n"));
     if (place == "?" || place.find("intrinsics.h:") != std::string::npos) {
-      place = text;
+      // Behind the project's folder, which -ffile-prefix-map has made a dot.
+      const std::size_t dot = text.rfind("/./");
+      place = dot == std::string::npos ? text : text.substr(dot + 3);
     }
   }
   if (output != nullptr) {
     pclose(output);
+  }
+  return place;
+}
+
+std::string place_of(std::uint32_t code) {
+  static std::unordered_map<std::uint32_t, std::string> known;  // addr2line takes its time
+  std::string& place = known[code];
+  if (place.empty()) {
+    place = look_up(code);
   }
   return place;
 }

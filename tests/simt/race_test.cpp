@@ -5,7 +5,11 @@
 #include "simt/simt.h"
 // The harness comes first.
 #include <string>
+#include <type_traits>
 #include <vector>
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #include "simt/seeds.h"
 
@@ -13,12 +17,13 @@ namespace simt::test {
 namespace {
 
 constexpr std::uint64_t kSeeds = 60;
+constexpr std::uint64_t kRaceSeeds = 5;  // one of each policy
 
 // In the race build `kernel` is all right, or wrong, whatever the seed.
 template <typename... Parameters, typename... Arguments>
 void expect_race(bool is_wrong, dim3 grid, dim3 block, void (*kernel)(Parameters...),
                  const Arguments&... arguments) {
-  for (std::uint64_t seed = 0; seed < 10; ++seed) {
+  for (std::uint64_t seed = 0; seed < kRaceSeeds; ++seed) {
     const std::string said = complaint(grid, block, with_seed(seed), kernel, arguments...);
     if (kFindsRaces && is_wrong) {
       EXPECT_TRUE(mentions(said, {"data race on 0x"})) << "seed " << seed;
@@ -200,7 +205,7 @@ TEST(SimtRaces, AMessageNeedsBothFencesAfterTheBarrier) {
     expect_race(fences != Fences::kBoth, dim3(5), dim3(64), &last_block_kernel, fences,
                 values.data(), &counter, &sum);
     if (fences == Fences::kBoth) {
-      EXPECT_EQ(sum, 10 * 5 * 64);
+      EXPECT_EQ(sum, static_cast<int>(kRaceSeeds) * 5 * 64);
       EXPECT_EQ(counter, 0U);
     }
   }
@@ -241,7 +246,7 @@ __global__ void count_kernel(unsigned* counter) {
 TEST(SimtRaces, CountingNeedsAnAtomic) {
   unsigned counter = 0;
   expect_race(false, dim3(4), dim3(32), &count_kernel<true>, &counter);
-  EXPECT_EQ(counter, 10U * 4 * 32);
+  EXPECT_EQ(counter, kRaceSeeds * 4 * 32);
   if (kFindsRaces) {
     expect_race(true, dim3(4), dim3(32), &count_kernel<false>, &counter);
   } else {
@@ -266,6 +271,43 @@ TEST(SimtRaces, MemoryIsWatchedByByte) {
   alignas(8) unsigned char bytes[32] = {};
   expect_race(false, dim3(1), dim3(33), &bytes_kernel, static_cast<unsigned char*>(bytes), false);
   expect_race(true, dim3(1), dim3(33), &bytes_kernel, static_cast<unsigned char*>(bytes), true);
+}
+
+// What g++ sees of these depends on inlining.
+template <typename T>
+__device__ T converted(float value) {
+  if constexpr (std::is_same_v<T, __half>) {
+    return __float2half_rn(value);
+  } else {
+    return __float2bfloat16_rn(value);
+  }
+}
+
+template <typename T>
+__global__ void convert_kernel(T* values, unsigned shared_elements) {
+  values[threadIdx.x % shared_elements] = converted<T>(static_cast<float>(threadIdx.x));
+}
+
+template <typename T>
+__global__ void read_converted_kernel(T* values) {
+  if (threadIdx.x == 0) {
+    values[0] = converted<T>(1.0F);
+  } else if (static_cast<float>(values[0]) == 7.0F) {
+    __threadfence();
+  }
+}
+
+template <typename T>
+void expect_conversions_are_watched() {
+  std::vector<T> values(32);
+  expect_race(false, dim3(1), dim3(32), &convert_kernel<T>, values.data(), 32U);
+  expect_race(true, dim3(1), dim3(32), &convert_kernel<T>, values.data(), 31U);
+  expect_race(true, dim3(1), dim3(2), &read_converted_kernel<T>, values.data());
+}
+
+TEST(SimtRaces, ConvertedValuesAreWatched) {
+  expect_conversions_are_watched<__half>();
+  expect_conversions_are_watched<__nv_bfloat16>();
 }
 
 __global__ void kept_stack_kernel(int** kept, int* result) {
