@@ -105,13 +105,13 @@ __device__ void add_to_workspace(core::GradSums& block, Workspace* workspace) {
 // what the whole block has added; the counter is 0 again after the last block.
 __device__ inline bool is_last_block(Workspace* workspace) {
   SIMT_SHARED(unsigned, is_last);
-  __syncthreads();
+  __syncthreads();  // the whole block has added its sums
   if (threadIdx.x == 0) {
-    __threadfence();
+    __threadfence();  // before it is counted
     is_last = atomicInc(&workspace->finished_blocks, gridDim.x - 1) == gridDim.x - 1 ? 1U : 0U;
-    __threadfence();
+    __threadfence();  // what others added is seen from here on
   }
-  __syncthreads();
+  __syncthreads();  // is_last is written
   return is_last != 0;
 }
 
@@ -134,13 +134,13 @@ __device__ void take_sums(const PassArguments& arguments, core::GradSums& sums) 
 // What every pass ends with, after the last unit. `block` is in shared memory.
 template <int kThreads>
 __device__ void publish(const PassArguments& arguments, core::GradSums& block, double max_norm) {
-  __syncthreads();
+  __syncthreads();  // all warps have added their units
   add_to_workspace<kThreads>(block, arguments.workspace);
   if (arguments.mode == PassMode::kCollect || !is_last_block(arguments.workspace)) {
     return;
   }
   take_sums<kThreads>(arguments, block);
-  __syncthreads();
+  __syncthreads();  // all words are there
   if (threadIdx.x == 0) {
     block.elements += arguments.elements;
     const core::ClipRule rule = {max_norm, arguments.eps};
@@ -148,7 +148,7 @@ __device__ void publish(const PassArguments& arguments, core::GradSums& block, d
                  arguments.factors);
   }
   if (arguments.accumulate != nullptr) {
-    __syncthreads();
+    __syncthreads();  // the limbs are normalised
     for (int k = static_cast<int>(threadIdx.x); k < core::kGradSumsWords; k += kThreads) {
       words_of(*arguments.accumulate)[k] = words_of(block)[k];
     }

@@ -53,14 +53,14 @@ __global__ void tensor_norms_kernel(SIMT_GRID_CONSTANT(core::UnitTable<kCapacity
   SIMT_SHARED(core::GradSums, tensor);
   for (std::uint32_t entry = blockIdx.x; entry < table.count; entry += gridDim.x) {
     clear<kThreads>(tensor);
-    __syncthreads();
+    __syncthreads();  // sums are cleared
     const std::uint32_t first = entry == 0 ? 0 : table.entries[entry - 1].unit_end;
     const std::uint32_t end = table.entries[entry].unit_end;
     for (std::uint32_t id = first + threadIdx.x; id < end; id += kThreads) {
       add_counts(tensor, sums[id]);
       add_norm_terms(tensor, sums[id], core::unit_of(table, entry, id).elements, norm_type);
     }
-    __syncthreads();
+    __syncthreads();  // all units are added
     if (threadIdx.x == 0) {
       double stats[core::kStatsSlots];
       float factors[core::kFactorSlots];
@@ -69,7 +69,7 @@ __global__ void tensor_norms_kernel(SIMT_GRID_CONSTANT(core::UnitTable<kCapacity
                    factors);
       norms[entry] = factors[core::kRoundedNorm];
     }
-    __syncthreads();
+    __syncthreads();  // sums may be cleared
   }
 }
 

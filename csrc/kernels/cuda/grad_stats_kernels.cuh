@@ -9,8 +9,9 @@
 
 namespace ampscaler::cuda {
 
+// `inverse` lives as long as the kernel; it has a value for actions that store.
 template <typename Action>
-__device__ Action make_action(const PassArguments& arguments, float inverse) {
+__device__ Action make_action(const PassArguments& arguments, const float& inverse) {
   if constexpr (std::is_same_v<Action, Unscale>) {
     return {inverse};
   } else if constexpr (std::is_same_v<Action, UnscaleClamp>) {
@@ -28,8 +29,8 @@ __device__ Action begin_pass(const PassArguments& arguments, core::GradSums& blo
   if (Action::kStores && threadIdx.x == 0) {
     inverse = core::inverse_scale(scaling_of(arguments));
   }
-  __syncthreads();
-  return make_action<Action>(arguments, Action::kStores ? inverse : 1.0F);
+  __syncthreads();  // sums are cleared, the factor is known
+  return make_action<Action>(arguments, inverse);
 }
 
 template <typename Action, int kThreads, int kCapacity>

@@ -53,10 +53,10 @@ struct Unscale {
   }
 };
 
-// The limits stay in the kernel's arguments, which is not a register.
+// The factor stays in shared memory and the limits in the kernel's arguments, to keep registers free.
 struct UnscaleClamp {
   static constexpr bool kStores = true;
-  float factor;
+  const float& factor;
   const float& float_limit;
   const double& double_limit;
 
