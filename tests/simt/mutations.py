@@ -135,7 +135,7 @@ BLOCK_SUMS = [
     ),
 ]
 TABLE = [
-    Mutation(f"unit_table.h: {name}", "grad_stats_kernel_test", (PLAIN,), "csrc/core/unit_table.h", line, replacement)
+    Mutation(f"unit_table.h: {name}", "core_test", (PLAIN,), "csrc/core/unit_table.h", line, replacement)
     for name, line, replacement in [
         (
             "search with <",
