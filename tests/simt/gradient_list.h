@@ -157,9 +157,20 @@ inline core::UnitPlan plan_of(const GradientList& list,
   return plan;
 }
 
-enum class Data : std::uint8_t { kOrdinary, kInf, kNan, kBoth, kZeros, kHuge, kTiny, kWide };
-inline constexpr Data kAllData[] = {Data::kOrdinary, Data::kInf,  Data::kNan,  Data::kBoth,
-                                    Data::kZeros,    Data::kHuge, Data::kTiny, Data::kWide};
+enum class Data : std::uint8_t {
+  kOrdinary,
+  kInf,
+  kNan,
+  kBoth,
+  kZeros,
+  kHuge,
+  kSmall,
+  kTiny,
+  kWide
+};
+inline constexpr Data kAllData[] = {Data::kOrdinary, Data::kInf,   Data::kNan,
+                                    Data::kBoth,     Data::kZeros, Data::kHuge,
+                                    Data::kSmall,    Data::kTiny,  Data::kWide};
 
 inline double random_value(std::mt19937& random, Data data, core::DataType dtype) {
   const double normal = std::normal_distribution<double>()(random);
@@ -169,6 +180,10 @@ inline double random_value(std::mt19937& random, Data data, core::DataType dtype
       return std::copysign(0.0, normal);
     case Data::kHuge:
       return std::ldexp(std::copysign(1.0 + std::fabs(normal) / 16, normal), range);
+    case Data::kSmall:  // normal numbers, whose squares are not
+      return std::ldexp(normal, dtype == core::kFloat64   ? -600
+                                : dtype == core::kFloat16 ? -8
+                                                          : -70);
     case Data::kTiny:
       return std::ldexp(normal, dtype == core::kFloat64   ? -1060
                                 : dtype == core::kFloat16 ? -16

@@ -65,8 +65,8 @@ void check_pass(GradientList& list, float scale, double limit, const Schedule& s
   restore(list, before);
 }
 
-// 2^-10 overflows, 0.3 is no power of two, 1 stores nothing, inf and 0 make NaN and inf.
-constexpr float kScales[] = {4.0F, 0x1p-10F, 0.3F, 1.0F, -3.0F, HUGE_VALF, 0.0F};
+// +-2^-10 overflow, 0.3 is no power of two, 1 stores nothing, the last ones make zeros, inf and NaN.
+constexpr float kScales[] = {4.0F, 0x1p-10F, 0.3F, 1.0F, -0x1p-10F, HUGE_VALF, 0.0F, NAN};
 
 template <typename Action>
 void check_all(double limit) {
