@@ -62,7 +62,7 @@ def _store(file: str, name: str, line: str, replacement: str, *builds: str) -> M
 
 
 RANGE = "if (partial >= 0x1p-90F && partial <= FLT_MAX) {"
-GROUPS = "for (; vector + (kGroup - 1) * kWarpSize < vectors; vector += kGroup * kWarpSize) {"
+GROUPS = "for (; vectors > (kGroup - 1) * kWarpSize; vectors -= kGroup * kWarpSize) {"
 UNIT_SUMS = [
     _sums("no lower bound", RANGE, "if (partial <= FLT_MAX) {", PLAIN),
     _sums("no upper bound", RANGE, "if (partial >= 0x1p-90F) {", PLAIN),

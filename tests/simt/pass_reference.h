@@ -56,6 +56,10 @@ inline Sums lane_sums(const std::vector<double>& unit, core::DataType dtype, std
   const auto width = static_cast<std::size_t>(16 / core::element_bytes(dtype));
   const std::size_t vectors = unit.size() / width;
   Sums sums;
+  const std::size_t last = vectors * width + lane;
+  if (last < unit.size()) {
+    add_square(sums, unit[last]);
+  }
   std::size_t vector = lane;
   while (vector < vectors) {
     const std::size_t count = vector + 96 < vectors ? 4 : 1;
@@ -70,10 +74,6 @@ inline Sums lane_sums(const std::vector<double>& unit, core::DataType dtype, std
       add_group(sums, group, width);
     }
     vector += 32 * count;
-  }
-  const std::size_t last = vectors * width + lane;
-  if (last < unit.size()) {
-    add_square(sums, unit[last]);
   }
   return sums;
 }

@@ -69,7 +69,7 @@ __device__ inline void add_counts(core::GradSums& sums, const UnitSums& unit) {
 
 __device__ inline double number(const void* scalar, core::DataType dtype) {
   double value = 0.0;
-  with_dtype(dtype, reinterpret_cast<std::uint64_t>(scalar),
+  with_dtype(dtype, const_cast<void*>(scalar),
              [&](const auto* typed) { value = static_cast<double>(load(*typed)); });
   return value;
 }

@@ -191,10 +191,9 @@ __device__ void store_group(const Words (&group)[kVectors], Access* memory) {
   }
 }
 
-// Calls `function` with `address` as a pointer to elements of the dtype.
+// Calls `function` with `memory` as a pointer to elements of the dtype.
 template <typename Function>
-__device__ void with_dtype(core::DataType dtype, std::uint64_t address, Function function) {
-  void* memory = reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr): of a plan
+__device__ void with_dtype(core::DataType dtype, void* memory, Function function) {
   switch (dtype) {
     case core::kFloat16:
       function(static_cast<__half*>(memory));

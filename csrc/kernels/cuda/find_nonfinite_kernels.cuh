@@ -70,12 +70,13 @@ __global__ void __launch_bounds__(kThreads, min_blocks(kThreads))
     scan_units_kernel(SIMT_GRID_CONSTANT(core::UnitTable<kCapacity>) table,
                       unsigned long long* rows) {
   for_each_unit<kThreads>(
-      table, [&](const core::Unit& unit, std::uint32_t entry, std::uint32_t /*id*/) {
+      table, [&](const core::Unit& unit, std::uint32_t entry, std::uint32_t id) {
         const int width = (table.entries[entry].tail_and_dtype & kComplexEntry) != 0 ? 2 : 1;
-        const std::uint64_t offset = unit.address - table.entries[entry].address;
+        const std::uint32_t first = entry == 0 ? 0 : table.entries[entry - 1].unit_end;
+        const std::uint64_t offset = static_cast<std::uint64_t>(id - first) * core::kUnitBytes;
         const std::uint64_t index =
             offset / static_cast<std::uint64_t>(core::element_bytes(unit.dtype) * width);
-        with_dtype(unit.dtype, unit.address, [&](const auto* values) {
+        with_dtype(unit.dtype, unit_memory(table, entry, id), [&](const auto* values) {
           scan_unit(values, static_cast<int>(unit.elements), width, index,
                     rows + static_cast<std::uint64_t>(entry) * kRowWords);
         });

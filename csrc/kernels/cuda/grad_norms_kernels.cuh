@@ -13,22 +13,24 @@ inline constexpr int kNormThreads = 128;
 template <int kThreads, int kCapacity>
 __global__ void __launch_bounds__(kThreads, min_blocks(kThreads))
     unit_sums_kernel(SIMT_GRID_CONSTANT(core::UnitTable<kCapacity>) table, UnitSums* sums) {
-  for_each_unit<kThreads>(table, [&](const core::Unit& unit, std::uint32_t, std::uint32_t id) {
-    with_dtype(unit.dtype, unit.address, [&](auto* values) {
-      const UnitSums found = sum_unit(values, static_cast<int>(unit.elements), ReadOnly());
-      if (lane_id() == 0) {
-        sums[id] = found;
-      }
-    });
-  });
+  for_each_unit<kThreads>(
+      table, [&](const core::Unit& unit, std::uint32_t entry, std::uint32_t id) {
+        with_dtype(unit.dtype, unit_memory(table, entry, id), [&](auto* values) {
+          const UnitSums found = sum_unit(values, static_cast<int>(unit.elements), ReadOnly());
+          if (lane_id() == 0) {
+            sums[id] = found;
+          }
+        });
+      });
 }
 
 template <int kThreads, int kCapacity>
 __global__ void __launch_bounds__(kThreads, min_blocks(kThreads))
     unit_powers_kernel(SIMT_GRID_CONSTANT(core::UnitTable<kCapacity>) table, double norm_type,
                        UnitSums* sums) {
-  for_each_unit<kThreads>(table, [&](const core::Unit& unit, std::uint32_t, std::uint32_t id) {
-    const UnitSums found = sum_powers(unit, ReadOnly(), norm_type);
+  for_each_unit<kThreads>(table, [&](const core::Unit& unit, std::uint32_t entry,
+                                     std::uint32_t id) {
+    const UnitSums found = sum_powers(unit, unit_memory(table, entry, id), ReadOnly(), norm_type);
     if (lane_id() == 0) {
       sums[id] = found;
     }

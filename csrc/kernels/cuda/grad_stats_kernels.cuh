@@ -39,15 +39,16 @@ __global__ void __launch_bounds__(kThreads, min_blocks(kThreads))
                  SIMT_GRID_CONSTANT(PassArguments) arguments) {
   SIMT_SHARED(core::GradSums, block);
   const Action action = begin_pass<Action, kThreads>(arguments, block);
-  for_each_unit<kThreads>(table, [&](const core::Unit& unit, std::uint32_t, std::uint32_t) {
-    with_dtype(unit.dtype, unit.address, [&](auto* values) {
-      const UnitSums sums = sum_unit(values, static_cast<int>(unit.elements), action);
-      if (lane_id() == 0) {
-        add_squares(block, sums);
-        add_counts(block, sums);
-      }
-    });
-  });
+  for_each_unit<kThreads>(
+      table, [&](const core::Unit& unit, std::uint32_t entry, std::uint32_t id) {
+        with_dtype(unit.dtype, unit_memory(table, entry, id), [&](auto* values) {
+          const UnitSums sums = sum_unit(values, static_cast<int>(unit.elements), action);
+          if (lane_id() == 0) {
+            add_squares(block, sums);
+            add_counts(block, sums);
+          }
+        });
+      });
   const bool clamps = std::is_same_v<Action, UnscaleClamp>;
   publish<kThreads>(arguments, block,
                     clamps ? HUGE_VAL : number_or(arguments, kMaxNorm, arguments.limit));

@@ -34,9 +34,10 @@ __device__ UnitSums sum_powers(T* values, int elements, const Action& action, do
 }
 
 template <typename Action>
-__device__ UnitSums sum_powers(const core::Unit& unit, const Action& action, double norm_type) {
+__device__ UnitSums sum_powers(const core::Unit& unit, void* memory, const Action& action,
+                               double norm_type) {
   UnitSums sums = {};
-  with_dtype(unit.dtype, unit.address, [&](auto* values) {
+  with_dtype(unit.dtype, memory, [&](auto* values) {
     sums = sum_powers(values, static_cast<int>(unit.elements), action, norm_type);
   });
   return sums;
@@ -53,7 +54,7 @@ __device__ void count_tensors(const core::UnitTable<kCapacity>& table, const Act
     std::uint32_t id = entry == 0 ? 0 : table.entries[entry - 1].unit_end;
     for (; id < table.entries[entry].unit_end; ++id) {
       const core::Unit unit = core::unit_of(table, entry, id);
-      const UnitSums sums = sum_powers(unit, action, 0.0);
+      const UnitSums sums = sum_powers(unit, unit_memory(table, entry, id), action, 0.0);
       if (lane_id() == 0) {
         add_counts(block, sums);
         nonzero = nonzero || sums.zeros < unit.elements;
@@ -74,13 +75,15 @@ __global__ void __launch_bounds__(kThreads, min_blocks(kThreads))
   if (arguments.norm_type == 0.0) {
     count_tensors<kThreads>(table, action, block);
   } else {
-    for_each_unit<kThreads>(table, [&](const core::Unit& unit, std::uint32_t, std::uint32_t) {
-      const UnitSums sums = sum_powers(unit, action, arguments.norm_type);
-      if (lane_id() == 0) {
-        add_exactly(block, sums.sum);
-        add_counts(block, sums);
-      }
-    });
+    for_each_unit<kThreads>(
+        table, [&](const core::Unit& unit, std::uint32_t entry, std::uint32_t id) {
+          const UnitSums sums =
+              sum_powers(unit, unit_memory(table, entry, id), action, arguments.norm_type);
+          if (lane_id() == 0) {
+            add_exactly(block, sums.sum);
+            add_counts(block, sums);
+          }
+        });
   }
   publish<kThreads>(arguments, block, number_or(arguments, kMaxNorm, arguments.limit));
 }

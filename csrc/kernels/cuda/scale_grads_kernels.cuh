@@ -16,11 +16,12 @@ __global__ void __launch_bounds__(kThreads, min_blocks(kThreads))
   if (value == 1.0F || *found_inf != 0.0F) {
     return;
   }
-  for_each_unit<kThreads>(table, [&](const core::Unit& unit, std::uint32_t, std::uint32_t) {
-    with_dtype(unit.dtype, unit.address, [&](auto* values) {
-      multiply_unit(values, static_cast<int>(unit.elements), value, [](auto) {});
-    });
-  });
+  for_each_unit<kThreads>(
+      table, [&](const core::Unit& unit, std::uint32_t entry, std::uint32_t id) {
+        with_dtype(unit.dtype, unit_memory(table, entry, id), [&](auto* values) {
+          multiply_unit(values, static_cast<int>(unit.elements), value, [](auto) {});
+        });
+      });
 }
 
 }  // namespace ampscaler::cuda

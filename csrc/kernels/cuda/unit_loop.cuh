@@ -23,6 +23,17 @@ constexpr int min_blocks(int threads) {
 
 __device__ inline std::uint32_t warp_id() { return threadIdx.x / kWarpSize; }
 
+// The memory of unit `id`. The address becomes a pointer before anything is added to it: so the compiler
+// knows that it points to global memory, for which there are faster instructions.
+template <int kCapacity>
+__device__ void* unit_memory(const core::UnitTable<kCapacity>& table, std::uint32_t entry,
+                             std::uint32_t id) {
+  const std::uint32_t first = entry == 0 ? 0 : table.entries[entry - 1].unit_end;
+  auto* begin =
+      reinterpret_cast<char*>(table.entries[entry].address);  // NOLINT(performance-no-int-to-ptr)
+  return begin + static_cast<std::int64_t>(id - first) * core::kUnitBytes;
+}
+
 // Calls `visit(unit, entry, id)` in all lanes of the warp that has the unit. `id` counts through the table.
 template <int kThreads, int kCapacity, typename Visit>
 __device__ void for_each_unit(const core::UnitTable<kCapacity>& table, Visit visit) {

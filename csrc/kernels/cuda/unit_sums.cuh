@@ -4,7 +4,7 @@
 // decides which lane sums it and in which order, so the sum has the same bits at any address:
 //
 //   group of 4 vectors       lane 0: vectors 0, 32, 64, 96      lane 1: 1, 33, 65, 97     ...
-//   groups, then vectors that fill none, one by one, then elements that fill no vector, one per lane
+//   first elements that fill no vector, one per lane, then groups, then vectors that fill none, one by one
 
 #include <cfloat>
 #include <cmath>
@@ -257,16 +257,18 @@ __device__ void visit_group(Access* memory, const Action& action, Lane& lane) {
   }
 }
 
+// `memory` is the lane's first vector; every 32nd from there on is its own, of `vectors` that are left.
 template <typename T, typename Access, typename Action, typename Lane>
 __device__ void visit_vectors(Access* memory, int vectors, const Action& action, Lane& lane) {
   // Doubles are added one by one anyway, and take twice the registers.
   constexpr int kGroup = sizeof(T) == 8 && Action::kStores ? 1 : 4;
-  int vector = lane_id();
-  for (; vector + (kGroup - 1) * kWarpSize < vectors; vector += kGroup * kWarpSize) {
-    visit_group<T, kGroup>(vector_at(memory, vector), action, lane);
+  for (; vectors > (kGroup - 1) * kWarpSize; vectors -= kGroup * kWarpSize) {
+    visit_group<T, kGroup>(memory, action, lane);
+    memory = vector_at(memory, kGroup * kWarpSize);
   }
-  for (; vector < vectors; vector += kWarpSize) {
-    visit_group<T, 1>(vector_at(memory, vector), action, lane);
+  for (; vectors > 0; vectors -= kWarpSize) {
+    visit_group<T, 1>(memory, action, lane);
+    memory = vector_at(memory, kWarpSize);
   }
 }
 
@@ -337,11 +339,12 @@ template <typename T, typename Action>
 __device__ UnitSums sum_unit(T* values, int elements, const Action& action) {
   const int vectors = elements / kPerVector<T>;
   LaneSums<typename Compute<T>::Type> lane = {};
-  with_access(values, [&](auto* memory) { visit_vectors<T>(memory, vectors, action, lane); });
   const int last = vectors * kPerVector<T> + lane_id();
   if (last < elements) {
     visit_element(values[last], action, lane);
   }
+  with_access(values + lane_id() * kPerVector<T>,
+              [&](auto* memory) { visit_vectors<T>(memory, vectors - lane_id(), action, lane); });
   return sum_lanes(lane);
 }
 

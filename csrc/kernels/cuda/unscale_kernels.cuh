@@ -21,16 +21,17 @@ __global__ void __launch_bounds__(kThreads, min_blocks(kThreads))
     unscale_kernel(SIMT_GRID_CONSTANT(core::UnitTable<kCapacity>) table, const float* inv_scale,
                    float* found_inf) {
   const float factor = *inv_scale;
-  for_each_unit<kThreads>(table, [&](const core::Unit& unit, std::uint32_t, std::uint32_t) {
-    bool finite = true;
-    with_dtype(unit.dtype, unit.address, [&](auto* values) {
-      multiply_unit(values, static_cast<int>(unit.elements), factor,
-                    [&](auto value) { finite = finite && is_finite_on_cuda(value); });
-    });
-    if (!finite) {
-      atomicExch(found_inf, 1.0F);
-    }
-  });
+  for_each_unit<kThreads>(
+      table, [&](const core::Unit& unit, std::uint32_t entry, std::uint32_t id) {
+        bool finite = true;
+        with_dtype(unit.dtype, unit_memory(table, entry, id), [&](auto* values) {
+          multiply_unit(values, static_cast<int>(unit.elements), factor,
+                        [&](auto value) { finite = finite && is_finite_on_cuda(value); });
+        });
+        if (!finite) {
+          atomicExch(found_inf, 1.0F);
+        }
+      });
 }
 
 }  // namespace ampscaler::cuda
