@@ -9,13 +9,12 @@
 
 namespace ampscaler::cuda {
 
-// `inverse` lives as long as the kernel; it has a value for actions that store.
 template <typename Action>
-__device__ Action make_action(const PassArguments& arguments, const float& inverse) {
+__device__ Action make_action(const PassArguments& arguments, float inverse) {
   if constexpr (std::is_same_v<Action, Unscale>) {
     return {inverse};
   } else if constexpr (std::is_same_v<Action, UnscaleClamp>) {
-    return {inverse, arguments.float_limit, arguments.limit};
+    return {inverse, arguments.limit};
   } else {
     return {};
   }
@@ -30,7 +29,7 @@ __device__ Action begin_pass(const PassArguments& arguments, core::GradSums& blo
     inverse = core::inverse_scale(scaling_of(arguments));
   }
   __syncthreads();  // sums are cleared, the factor is known
-  return make_action<Action>(arguments, inverse);
+  return make_action<Action>(arguments, Action::kStores ? inverse : 1.0F);
 }
 
 template <typename Action, int kThreads, int kCapacity>

@@ -17,7 +17,6 @@ template <typename Action, int kThreads = kPassThreads, typename Launcher>
 void stats_pass(Launcher& launcher, const core::UnitPlan& plan, PassArguments arguments,
                 int multiprocessors) {
   arguments.elements = plan.elements();
-  arguments.float_limit = static_cast<float>(arguments.limit);
   const bool powers = arguments.norm_type != 2.0 && arguments.norm_type <= DBL_MAX;
   core::for_each_table(
       plan, [&]<int kCapacity>(const core::UnitTable<kCapacity>& table, core::TablePlace place) {

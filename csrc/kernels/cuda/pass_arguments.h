@@ -31,7 +31,6 @@ struct PassArguments {
   const void* scalars[kScalarArguments] = {};  // 1, 1 and `limit` where there is none
   core::DataType dtypes[kScalarArguments] = {};
   PassMode mode = PassMode::kFinish;  // set by the launch function
-  float float_limit = 0.0F;           // likewise: `limit` rounded
   double limit = 0.0;                 // of the norm; of the values for the pass that clamps
   double eps = 0.0;
   double norm_type = 2.0;

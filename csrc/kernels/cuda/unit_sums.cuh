@@ -34,6 +34,9 @@ inline constexpr int kLowShift = -1200;
 
 // ---- what a pass does to values ----
 
+__device__ inline float magnitude_of(float value) { return fabsf(value); }
+__device__ inline double magnitude_of(double value) { return fabs(value); }
+
 struct ReadOnly {
   static constexpr bool kStores = false;
 };
@@ -44,6 +47,7 @@ __device__ inline bool can_overflow(float factor) { return !(factor >= -1.0F && 
 // The members of both are the same in all threads of a launch.
 struct Unscale {
   static constexpr bool kStores = true;
+  static constexpr bool kReadsAgain = false;  // before it stores, for want of registers
   float factor;
 
   __device__ bool stores() const { return factor != 1.0F; }
@@ -53,23 +57,23 @@ struct Unscale {
   }
 };
 
-// The factor stays in shared memory and the limits in the kernel's arguments, to keep registers free.
 struct UnscaleClamp {
   static constexpr bool kStores = true;
-  const float& factor;
-  const float& float_limit;
-  const double& double_limit;
+  static constexpr bool kReadsAgain = true;
+  float factor;
+  double limit;
 
   __device__ bool stores() const { return true; }
-  __device__ float limit_for(float /*product*/) const { return float_limit; }
-  __device__ double limit_for(double /*product*/) const { return double_limit; }
 
-  // NaN stays NaN: it fails both comparisons.
+  // NaN stays NaN: it fails the comparison.
   template <typename Value>
   __device__ Value operator()(Value x) const {
     const Value product = x * static_cast<Value>(factor);
-    const Value most = limit_for(product);
-    return product > most ? most : product < -most ? -most : product;
+    const auto most = static_cast<Value>(limit);
+    if (magnitude_of(product) > most) {
+      return product > 0 ? most : -most;
+    }
+    return product;
   }
 };
 
@@ -116,9 +120,6 @@ __device__ inline std::uint32_t high_bits(double magnitude) {
 __device__ constexpr std::uint32_t high_bits_of_power(int exponent) {
   return static_cast<std::uint32_t>(exponent + 1023) << 20U;
 }
-
-__device__ inline float magnitude_of(float value) { return fabsf(value); }
-__device__ inline double magnitude_of(double value) { return fabs(value); }
 
 __device__ inline double larger(double a, double b) { return bits_of(a) < bits_of(b) ? b : a; }
 __device__ inline float larger(float a, float b) { return fmaxf(a, b); }  // drops NaN
@@ -243,6 +244,24 @@ __device__ void apply(const Action& action, Words (&group)[kVectors], Lane& lane
   }
 }
 
+// Stores the results of a group, which is also in registers.
+template <typename T, int kVectors, typename Access, typename Action, typename Lane>
+__device__ void apply_to_group(Access* memory, const Action& action, Words (&group)[kVectors],
+                               Lane& lane) {
+  if constexpr (!Action::kReadsAgain) {
+    apply<T>(action, group, lane);
+    store_group(group, memory);
+  } else {
+    SIMT_NO_UNROLL
+    for (int vector = 0; vector < kVectors; ++vector) {
+      Words one[1];
+      load_group(one, vector_at(memory, vector * kWarpSize));
+      apply<T>(action, one, lane);
+      store_group(one, vector_at(memory, vector * kWarpSize));
+    }
+  }
+}
+
 // `memory` is where the group is, as accesses of the width that its address allows.
 template <typename T, int kVectors, typename Access, typename Action, typename Lane>
 __device__ void visit_group(Access* memory, const Action& action, Lane& lane) {
@@ -251,8 +270,7 @@ __device__ void visit_group(Access* memory, const Action& action, Lane& lane) {
   add_group(lane, group, reinterpret_cast<const T*>(memory));
   if constexpr (Action::kStores) {
     if (action.stores()) {
-      apply<T>(action, group, lane);
-      store_group(group, memory);
+      apply_to_group<T>(memory, action, group, lane);
     }
   }
 }
