@@ -234,14 +234,6 @@ STORES = [
     _kernel(
         "norm_kernels_test",
         "grad_norms_kernels.cuh",
-        "sums cleared while they are read",
-        "__syncthreads();  // sums may be cleared",
-        "",
-        RACE,
-    ),
-    _kernel(
-        "norm_kernels_test",
-        "grad_norms_kernels.cuh",
         "norms before all units are added",
         "__syncthreads();  // all units are added",
         "",

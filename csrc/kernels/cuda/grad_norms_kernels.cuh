@@ -47,31 +47,29 @@ __device__ inline void add_norm_terms(core::GradSums& tensor, const UnitSums& un
   }
 }
 
-// A block has a tensor for itself. An entry without elements has norm 0.
+// A block for each entry of the table. One without elements has norm 0.
 template <int kThreads, int kCapacity>
 __global__ void tensor_norms_kernel(SIMT_GRID_CONSTANT(core::UnitTable<kCapacity>) table,
                                     const UnitSums* sums, const float* scale, double norm_type,
                                     float* norms) {
   SIMT_SHARED(core::GradSums, tensor);
-  for (std::uint32_t entry = blockIdx.x; entry < table.count; entry += gridDim.x) {
-    clear<kThreads>(tensor);
-    __syncthreads();  // sums are cleared
-    const std::uint32_t first = entry == 0 ? 0 : table.entries[entry - 1].unit_end;
-    const std::uint32_t end = table.entries[entry].unit_end;
-    for (std::uint32_t id = first + threadIdx.x; id < end; id += kThreads) {
-      add_counts(tensor, sums[id]);
-      add_norm_terms(tensor, sums[id], core::unit_of(table, entry, id).elements, norm_type);
-    }
-    __syncthreads();  // all units are added
-    if (threadIdx.x == 0) {
-      double stats[core::kStatsSlots];
-      float factors[core::kFactorSlots];
-      tensor.elements = static_cast<std::int64_t>(end - first);  // it matters whether there are any
-      core::finish(tensor, norm_type, {static_cast<double>(*scale)}, core::ClipRule(), stats,
-                   factors);
-      norms[entry] = factors[core::kRoundedNorm];
-    }
-    __syncthreads();  // sums may be cleared
+  const std::uint32_t entry = blockIdx.x;
+  const std::uint32_t first = entry == 0 ? 0 : table.entries[entry - 1].unit_end;
+  const std::uint32_t end = table.entries[entry].unit_end;
+  clear<kThreads>(tensor);
+  __syncthreads();  // sums are cleared
+  for (std::uint32_t id = first + threadIdx.x; id < end; id += kThreads) {
+    add_counts(tensor, sums[id]);
+    add_norm_terms(tensor, sums[id], core::unit_of(table, entry, id).elements, norm_type);
+  }
+  __syncthreads();  // all units are added
+  if (threadIdx.x == 0) {
+    double stats[core::kStatsSlots];
+    float factors[core::kFactorSlots];
+    tensor.elements = static_cast<std::int64_t>(end - first);  // it matters whether there are any
+    core::finish(tensor, norm_type, {static_cast<double>(*scale)}, core::ClipRule(), stats,
+                 factors);
+    norms[entry] = factors[core::kRoundedNorm];
   }
 }
 
