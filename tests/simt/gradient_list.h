@@ -159,8 +159,8 @@ inline core::UnitPlan plan_of(const GradientList& list,
 
 enum class Data : std::uint8_t {
   kOrdinary,
-  kInf,
-  kNan,
+  kInfs,
+  kNans,
   kBoth,
   kZeros,
   kHuge,
@@ -168,7 +168,7 @@ enum class Data : std::uint8_t {
   kTiny,
   kWide
 };
-inline constexpr Data kAllData[] = {Data::kOrdinary, Data::kInf,   Data::kNan,
+inline constexpr Data kAllData[] = {Data::kOrdinary, Data::kInfs,  Data::kNans,
                                     Data::kBoth,     Data::kZeros, Data::kHuge,
                                     Data::kSmall,    Data::kTiny,  Data::kWide};
 
@@ -201,8 +201,9 @@ inline void fill(GradientList& list, Data data, std::uint32_t seed) {
   for (Gradient& gradient : list) {
     for (std::int64_t i = 0; i < gradient.elements(); ++i) {
       const bool bad = random() % 16 == 0 || i == gradient.elements() - 1;
-      const bool inf = data == Data::kInf || (data == Data::kBoth && random() % 2 == 0);
-      const bool special = bad && (data == Data::kInf || data == Data::kNan || data == Data::kBoth);
+      const bool inf = data == Data::kInfs || (data == Data::kBoth && random() % 2 == 0);
+      const bool special =
+          bad && (data == Data::kInfs || data == Data::kNans || data == Data::kBoth);
       const double value = random_value(random, data, gradient.dtype());
       gradient.set(i, !special ? rounded(value, gradient.dtype())
                       : inf    ? std::copysign(kInfinity, value)

@@ -131,7 +131,7 @@ void expect_rows(const GradientList& list, const std::vector<bool>& is_complex,
 TEST(FindNonfiniteKernel, FirstKindAndCount) {
   for (const core::DataType dtype : kAllDtypes) {
     GradientList list = list_of(dtype, 0);
-    for (const Data data : {Data::kOrdinary, Data::kInf, Data::kNan, Data::kBoth, Data::kHuge}) {
+    for (const Data data : {Data::kOrdinary, Data::kInfs, Data::kNans, Data::kBoth, Data::kHuge}) {
       fill(list, data, 43);
       for (const Schedule& schedule : schedules()) {
         expect_rows(list, std::vector<bool>(list.size(), false), schedule,
