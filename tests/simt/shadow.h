@@ -30,16 +30,8 @@ class Word {
   /// Returns an earlier access that conflicts with `access` and did not happen before it, or nothing.
   template <typename HappenedBefore>
   const Access* find_race(const Access& access, HappenedBefore happened_before) const {
-    const auto search = [&](const std::vector<Access>& earlier) -> const Access* {
-      for (const Access& other : earlier) {
-        if (other.conflicts_with(access) && !happened_before(other)) {
-          return &other;
-        }
-      }
-      return nullptr;
-    };
-    const Access* race = search(writes_);
-    return race == nullptr && access.is_write ? search(reads_) : race;
+    const Access* race = first_race(writes_, access, happened_before);
+    return race == nullptr && access.is_write ? first_race(reads_, access, happened_before) : race;
   }
 
   /// `access` races with nothing.
@@ -60,6 +52,17 @@ class Word {
   }
 
  private:
+  template <typename HappenedBefore>
+  static const Access* first_race(const std::vector<Access>& earlier, const Access& access,
+                                  HappenedBefore happened_before) {
+    for (const Access& other : earlier) {
+      if (other.conflicts_with(access) && !happened_before(other)) {
+        return &other;
+      }
+    }
+    return nullptr;
+  }
+
   static bool replaces(const Access& later, const Access& earlier) {
     return later.thread == earlier.thread && later.is_strong == earlier.is_strong &&
            (earlier.bytes & ~later.bytes) == 0;

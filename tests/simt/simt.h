@@ -51,7 +51,7 @@ struct Options {
   std::uint64_t seed = 0;
   /// How many blocks run at the same time.
   int resident_blocks = 4;
-  std::size_t stack_bytes = 64 * 1024;
+  std::size_t stack_bytes = 65536;
   /// Whether threads may exit while others of their block go on to a barrier.
   bool allow_exited_at_barrier = false;
 };
