@@ -82,9 +82,13 @@ def run_rank(rank: int, folder: str) -> None:
 
 
 def main() -> None:
-    """Starts the ranks and waits for them; an error of one ends all."""
+    """Starts the ranks and waits for them; an error of one ends all.
+
+    Forked ranks end without taking the interpreter down. Spawned ones do take it down, while gloo's threads live on
+    (destroy_process_group() does not end them), and one that then lets go of a tensor ends the process by SIGABRT.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        torch.multiprocessing.spawn(run_rank, (folder,), nprocs=RANKS)
+        torch.multiprocessing.start_processes(run_rank, (folder,), nprocs=RANKS, start_method="fork")
 
 
 if __name__ == "__main__":

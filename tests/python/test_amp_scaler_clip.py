@@ -104,8 +104,10 @@ def compare(make, order):
 @pytest.mark.parametrize("case", FUSED, ids=label)
 def test_torchs_fused_optimizers(case, order):
     name, options = case
-    waits = compare(lambda groups: getattr(torch.optim, name)(groups, lr=0.1, fused=True, **options), order)
     supported = getattr(getattr(torch.optim, name)(make_parameters(), fused=True), "_step_supports_amp_scaling", False)
+    if not supported and order == ORDERS["clip, then unscale_"]:
+        pytest.skip(f"in torch {torch.__version__} fused {name} is an ordinary optimizer, whose clip is its unscale_")
+    waits = compare(lambda groups: getattr(torch.optim, name)(groups, lr=0.1, fused=True, **options), order)
     if not supported:
         assert set(waits) == {1}
     elif "momentum" in options:

@@ -24,7 +24,10 @@ from clip_cases import (
 
 def fused(name, params, **more):
     cls, options = FUSED[name]
-    return cls(params, fused=True, **{**options, **more})
+    optimizer = cls(params, fused=True, **{**options, **more})
+    if not getattr(optimizer, "_step_supports_amp_scaling", False):
+        pytest.skip(f"in torch {torch.__version__} fused {cls.__name__} does not take the scale itself")
+    return optimizer
 
 
 def clipped_step(scaler, optimizer, params, max_norm, **options):

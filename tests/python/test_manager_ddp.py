@@ -13,10 +13,13 @@ PROGRAM = ROOT / "examples/python/ddp_accumulation.py"
 
 
 def run_program():
-    environment = os.environ | {"PYTHONPATH": str(pathlib.Path(ampscaler.__file__).parents[1])}
+    environment = os.environ | {
+        "PYTHONPATH": str(pathlib.Path(ampscaler.__file__).parents[1]),
+        "PYTHONFAULTHANDLER": "1",
+    }
     command = [sys.executable, str(PROGRAM)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
