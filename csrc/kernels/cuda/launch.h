@@ -10,22 +10,14 @@
 #include <cuda_runtime_api.h>
 
 #include "core/scale_rule.h"
-#include "core/tensor_table.h"
 #include "core/units.h"
 #include "kernels/cuda/pass_arguments.h"
 
 namespace ampscaler::cuda {
 
-/// In the order of core::DataType.
-enum class ElementType { kFloat16, kBFloat16, kFloat32, kFloat64 };
-
 /// See ampscaler/ops.h, unscale_. All pointers are on the current device, which has `multiprocessors`.
 cudaError_t launch_unscale(const core::UnitPlan& plan, const float* inv_scale, float* found_inf,
                            int multiprocessors, cudaStream_t stream);
-
-/// The same for a list of one dtype.
-cudaError_t launch_unscale(ElementType type, const std::vector<core::FlatTensor>& tensors,
-                           const float* inv_scale, float* found_inf, cudaStream_t stream);
 
 /// See ampscaler/ops.h, update_scale_ and advance_scale_.
 cudaError_t launch_update_scale(float* scale, std::int32_t* growth_tracker, const float* found_inf,
