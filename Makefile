@@ -38,7 +38,7 @@ export PYTHONPATH := $(CURDIR)/$(STAGE)
 export PATH := $(BIN):$(PATH)
 export AMPSCALER_CUDA
 
-.PHONY: help env build test test-cpp test-python test-random test-package test-fetched-googletest demo experiment bench format stubs contract check-default-torch clean \
+.PHONY: help env build test test-cpp test-python test-random mutants test-package test-fetched-googletest demo experiment bench format stubs contract check-default-torch clean \
   lint lint-format lint-python lint-spelling lint-tidy
 .DEFAULT_GOAL := help
 
@@ -83,6 +83,9 @@ PROGRAMS ?= 2000
 SEED ?= 0
 test-random: build  ## Run PROGRAMS=2000 random programs, from SEED=0, on torch's scaler and the drop-in in lock-step
 	python -m ampscaler.conformance --random $(PROGRAMS) --seed $(SEED)
+
+mutants: build  ## Plant defects in the CUDA kernels and check that their tests on the CPU notice each
+	python tests/simt/check_mutants.py --build $(BUILD)
 
 test-package: build  ## Test the wheel, an editable install, and C++ projects built against them
 	AMPSCALER_BUILD_DIR=$(CURDIR)/$(BUILD) python -m pytest -p no:cacheprovider tests/package

@@ -55,6 +55,7 @@ AMPSCALER_HOST_DEVICE inline void add_exactly(std::uint64_t* limbs, double value
 /// Passes on the carries, so that equal sums have equal limbs.
 AMPSCALER_HOST_DEVICE inline void normalise(std::uint64_t* limbs) {
   std::uint64_t carry = 0;
+  AMPSCALER_SHORT_UNROLL
   for (int k = 0; k < kLimbs - 1; ++k) {
     const std::uint64_t limb = limbs[k] + carry;
     limbs[k] = limb & 0xFFFF'FFFFU;

@@ -8,3 +8,10 @@
 #else
 #define AMPSCALER_HOST_DEVICE
 #endif
+
+// Before a loop in such a function that a GPU's compiler would unroll until it runs out of registers.
+#if defined(__CUDA_ARCH__)
+#define AMPSCALER_SHORT_UNROLL _Pragma("unroll 2")
+#else
+#define AMPSCALER_SHORT_UNROLL
+#endif

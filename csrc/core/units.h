@@ -30,8 +30,7 @@ AMPSCALER_HOST_DEVICE constexpr std::int64_t unit_count(std::int64_t elements, D
   return elements % unit_elements(dtype) == 0 ? whole : whole + 1;
 }
 
-/// One tensor with at least one element, in 16 bytes, since 2,040 of them are to be arguments of a CUDA
-/// kernel. Unit ids of 32 bits cover 64 TiB.
+/// One tensor in 16 bytes, since 2,040 of them are to be arguments of a CUDA kernel. Unit ids of 32 bits cover 64 TiB.
 struct PlanEntry {
   std::uint64_t address;
   std::uint32_t unit_end;        // units of this tensor and of all before it
@@ -84,24 +83,33 @@ AMPSCALER_HOST_DEVICE inline Unit unit_of(const PlanEntry* entries, std::int64_t
           unit + 1 == entry.unit_end ? entry_tail(entry) : unit_elements(dtype), dtype};
 }
 
-/// The list on the host. Tensors without elements are left out. All must fit in the 64 TiB above.
+/// Whether a tensor without elements has an entry, without units: it has a place in some results.
+enum class EmptyTensors : std::uint8_t { kLeaveOut, kKeep };
+
+/// The list on the host. All tensors must fit in the 64 TiB above.
 class UnitPlan {
  public:
+  explicit UnitPlan(EmptyTensors empty_tensors = EmptyTensors::kLeaveOut)
+      : empty_tensors_(empty_tensors) {}
+
   void reserve(std::size_t tensors) { entries_.reserve(tensors); }
 
   void add(std::uint64_t address, std::int64_t elements, DataType dtype) {
-    if (elements == 0) {
+    if (elements == 0 && empty_tensors_ == EmptyTensors::kLeaveOut) {
       return;
     }
     const std::int64_t units = unit_count(elements, dtype);
-    const auto tail = static_cast<std::uint32_t>(elements - (units - 1) * unit_elements(dtype));
+    const std::int64_t before_tail = elements == 0 ? 0 : (units - 1) * unit_elements(dtype);
+    const auto tail = static_cast<std::uint32_t>(elements - before_tail);
     entries_.push_back({address, unit_total() + static_cast<std::uint32_t>(units),
                         tail | static_cast<std::uint32_t>(dtype) << 28U});
+    elements_ += elements;
     bytes_ += elements * element_bytes(dtype);
   }
 
   const std::vector<PlanEntry>& entries() const { return entries_; }
   std::uint32_t unit_total() const { return entries_.empty() ? 0 : entries_.back().unit_end; }
+  std::int64_t elements() const { return elements_; }
   std::int64_t bytes() const { return bytes_; }
 
   /// `parts` + 1 ascending unit ids from 0 to unit_total(): ranges that may begin inside a tensor, each
@@ -109,7 +117,9 @@ class UnitPlan {
   std::vector<std::uint32_t> split(std::int64_t parts) const;
 
  private:
+  EmptyTensors empty_tensors_;
   std::vector<PlanEntry> entries_;
+  std::int64_t elements_ = 0;
   std::int64_t bytes_ = 0;
 };
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import ampscaler
+from stats_cases import OVER_GRADIENTS
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 CUDA = pytest.param("cuda", marks=pytest.mark.cuda)
@@ -57,16 +58,13 @@ def test_kernels_are_registered(name, key):
     assert torch._C._dispatch_has_kernel_for_dispatch_key(f"ampscaler::{name}", key)
 
 
-@pytest.mark.cuda
-@pytest.mark.parametrize("name", ["unscale_", "update_scale_"])
-def test_cuda_kernels_are_registered(name):
-    assert torch._C._dispatch_has_kernel_for_dispatch_key(f"ampscaler::{name}", "CUDA")
-
-
-def test_a_build_with_cuda_says_so_without_a_gpu():
+def test_a_build_with_cuda_has_kernels_and_says_so_without_a_gpu():
     from ampscaler import _build_info
 
-    assert ampscaler._C.has_unscale_kernel("cuda") == bool(_build_info.CUDA_MAJOR)
+    with_cuda = bool(_build_info.CUDA_MAJOR)
+    assert ampscaler._C.has_unscale_kernel("cuda") == with_cuda
+    for name in ["unscale_", "update_scale_", "advance_scale_", *OVER_GRADIENTS]:
+        assert torch._C._dispatch_has_kernel_for_dispatch_key(f"ampscaler::{name}", "CUDA") == with_cuda, name
 
 
 def test_meta_tensors_compute_nothing():

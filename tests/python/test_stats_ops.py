@@ -1,5 +1,6 @@
 """The one-pass operators under torch's own checks: opcheck, meta and fake tensors, compilation, versions, layouts."""
 
+import contextlib
 import copy
 import math
 
@@ -12,6 +13,13 @@ from ampscaler.ops import FACTORS, STATS
 from stats_cases import IN_PLACE, OVER_GRADIENTS, arguments, call, dense, gradient_lists, ops, sparse_list, tensors_in
 
 LISTS = list(gradient_lists())
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)], autouse=True)
+def device(request):
+    """Where the tensors of a test are made unless it says otherwise."""
+    with contextlib.nullcontext() if request.param == "cpu" else torch.device(request.param):
+        yield request.param
 
 
 def slot(results, name):
@@ -92,10 +100,10 @@ def test_meta_tensors_give_shapes_and_bump_versions(name):
 
 
 @pytest.mark.parametrize("name", OVER_GRADIENTS)
-def test_fake_tensors_keep_their_device(name):
+def test_fake_tensors_keep_their_device(name, device):
     with FakeTensorMode():
         results = call(name, [torch.ones(3), torch.ones(2, dtype=torch.float16)], options=True)
-    assert all(tensor.device.type == "cpu" for tensor in tensors_in(results))
+    assert all(tensor.device.type == device for tensor in tensors_in(results))
 
 
 @pytest.mark.parametrize("name", OVER_GRADIENTS)

@@ -1,69 +1,129 @@
 // Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
 #pragma once
-// Runs CUDA kernels on the CPU, one thread after the other, in a chosen order of blocks and
-// threads. For kernels without barriers, shared memory and warp operations: using one of those does
-// not compile here.
+// Runs CUDA kernels on the CPU: every CUDA thread is a fiber, and a seed decides in which order they
+// run. Wrong use of barriers and warp operations, and deadlocks, end as simt::Error; with -DSIMT_RACE
+// so do data races. Comes before any kernel header.
 
 #define SIMT_HARNESS
-#define SIMT_GRID_CONSTANT(type) const type&
 
-#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
-#include <numeric>
-#include <random>
+#include <stdexcept>
+#include <type_traits>
 #include <vector>
 
 #include <vector_functions.h>
 #include <vector_types.h>
 
+#include "simt/intrinsics.h"
+
+// What device_compat.cuh defines for nvcc. A large parameter stays where it is: fibers have small
+// stacks.
+#define SIMT_GRID_CONSTANT(type) const type&
+#define SIMT_UNROLL
+// One variable per block and per place in the source; the static is the place's address.
+#define SIMT_SHARED(type, name)                                                              \
+  static char simt_place_of_##name;                                                          \
+  static_assert(std::is_trivially_default_constructible_v<std::type_identity_t<type>>,       \
+                "shared memory is not initialised");                                         \
+  auto& name = *static_cast<std::add_pointer_t<std::type_identity_t<type>>>(                 \
+      simt::detail::shared_memory(&simt_place_of_##name, sizeof(std::type_identity_t<type>), \
+                                  alignof(std::type_identity_t<type>)))
+
+// To g++ these are nothing: a shared variable would silently be one per thread.
+#undef __shared__
+#define __shared__ _Pragma("GCC error \"use SIMT_SHARED(type, name) of device_compat.cuh\"")
+#undef __launch_bounds__
+#define __launch_bounds__(...)
+
 // What CUDA gives a kernel as built-in variables.
-inline dim3 threadIdx;
-inline dim3 blockIdx;
-inline dim3 blockDim;
-inline dim3 gridDim;
+extern dim3 threadIdx;
+extern dim3 blockIdx;
+extern dim3 blockDim;
+extern dim3 gridDim;
+inline constexpr int warpSize = 32;
 
 namespace simt {
 
-/// The order in which blocks, and threads within a block, run.
-enum class Order { kForward, kBackward, kShuffled };
+struct Options {
+  /// 0: threads and blocks in order; 1: in reverse; others: at random, in three ways.
+  std::uint64_t seed = 0;
+  /// How many blocks run at the same time.
+  int resident_blocks = 4;
+  std::size_t stack_bytes = 65536;
+  /// Whether threads may exit while others of their block go on to a barrier.
+  bool allow_exited_at_barrier = false;
+};
 
-inline std::vector<unsigned int> sequence(unsigned int count, Order order,
-                                          std::mt19937& generator) {
-  std::vector<unsigned int> result(count);
-  std::iota(result.begin(), result.end(), 0U);
-  if (order == Order::kBackward) {
-    std::ranges::reverse(result);
-  } else if (order == Order::kShuffled) {
-    std::ranges::shuffle(result, generator);
-  }
-  return result;
+struct Stats {
+  std::int64_t threads = 0;
+  std::int64_t switches = 0;
+};
+
+/// What is wrong with a kernel or its launch, with block, thread, file and line.
+struct Error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+namespace detail {
+
+struct Argument {
+  const void* address;
+  std::size_t bytes;
+};
+
+struct Grid {
+  dim3 grid;
+  dim3 block;
+  void (*run_thread)(const void* context);
+  const void* context;
+  const Argument* arguments;  // kernel parameters are constant: no race can be on them
+  std::size_t argument_count;
+};
+
+Stats run_grid(const Grid& grid, const Options& options);
+
+void* shared_memory(const void* place, std::size_t bytes, std::size_t alignment);
+
+}  // namespace detail
+
+/// Runs the whole grid, or throws Error.
+template <typename... Parameters, typename... Arguments>
+Stats launch(dim3 grid, dim3 block, const Options& options, void (*kernel)(Parameters...),
+             const Arguments&... arguments) {
+  const auto call = [&]() __attribute__((no_sanitize("thread"))) { kernel(arguments...); };
+  const std::array<detail::Argument, sizeof...(Arguments)> places{
+      detail::Argument{&arguments, sizeof(arguments)}...};
+  const auto run_thread = [](const void* context) __attribute__((no_sanitize("thread"))) {
+    (*static_cast<decltype(&call)>(context))();
+  };
+  return detail::run_grid({grid, block, run_thread, &call, places.data(), places.size()}, options);
 }
 
-/// Same interface as cuda::CudaLauncher; counts launches.
+/// Same interface as cuda::CudaLauncher; remembers what it launched.
 class Launcher {
  public:
-  explicit Launcher(Order order = Order::kForward, std::uint32_t seed = 0)
-      : order_(order), generator_(seed) {}
+  struct Shape {
+    dim3 grid;
+    dim3 block;
+  };
+
+  explicit Launcher(const Options& launch_options = {}) : options(launch_options) {}
 
   template <typename... Parameters, typename... Arguments>
   void launch(dim3 grid, dim3 block, void (*kernel)(Parameters...), const Arguments&... arguments) {
     ++launches;
-    gridDim = grid;
-    blockDim = block;
-    for (const unsigned int block_index : sequence(grid.x, order_, generator_)) {
-      blockIdx = dim3(block_index);
-      for (const unsigned int thread_index : sequence(block.x, order_, generator_)) {
-        threadIdx = dim3(thread_index);
-        kernel(arguments...);
-      }
-    }
+    shapes.push_back({grid, block});
+    const Stats stats = simt::launch(grid, block, options, kernel, arguments...);
+    total.threads += stats.threads;
+    total.switches += stats.switches;
   }
 
+  Options options;
   int launches = 0;
-
- private:
-  Order order_;
-  std::mt19937 generator_;
+  std::vector<Shape> shapes;
+  Stats total;
 };
 
 }  // namespace simt

@@ -1,9 +1,8 @@
 // Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
-// The CUDA kernels of `unscale_` and `update_scale_`, run on the CPU, against a plain loop over
-// doubles and the scale rule.
+// The kernels of `unscale_` and `update_scale_` against a plain loop over doubles and the scale rule.
 
-#include "simt/simt.h"
-// The kernels come after the harness.
+#include "simt/pass_call.h"
+// The harness comes first.
 #include <cmath>
 #include <limits>
 
@@ -15,130 +14,114 @@
 namespace ampscaler::cuda {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+using test::Data;
+using test::GradientList;
+using test::Schedule;
+
+constexpr int kTestThreads = 64;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-template <typename T>
-T narrow(double value) {
-  T result;
-  store(result, static_cast<typename Compute<T>::Type>(value));
-  return result;
-}
-
-template <typename T>
-class UnscaleKernel : public testing::Test {
- protected:
-  // Tensor k holds the values k + i / 8, small enough to be exact in every dtype.
-  static std::vector<std::vector<T>> make_tensors(const std::vector<std::int64_t>& sizes) {
-    std::vector<std::vector<T>> tensors;
-    for (std::size_t k = 0; k < sizes.size(); ++k) {
-      tensors.emplace_back(sizes[k]);
-      for (std::int64_t i = 0; i < sizes[k]; ++i) {
-        tensors[k][i] = narrow<T>(expected_before(k, i));
-      }
-    }
-    return tensors;
-  }
-
-  static double expected_before(std::size_t k, std::int64_t i) {
-    return static_cast<double>(k % 7) + static_cast<double>(i % 8) / 8.0;
-  }
-
-  static void expect_halved(const std::vector<std::vector<T>>& tensors) {
-    for (std::size_t k = 0; k < tensors.size(); ++k) {
-      for (std::size_t i = 0; i < tensors[k].size(); ++i) {
-        const double expected = expected_before(k, static_cast<std::int64_t>(i)) / 2.0;
-        ASSERT_EQ(static_cast<double>(load(tensors[k][i])), expected) << k << " " << i;
-      }
-    }
-  }
-
-  static std::vector<core::FlatTensor> views(std::vector<std::vector<T>>& tensors) {
-    std::vector<core::FlatTensor> result;
-    for (auto& tensor : tensors) {
-      result.push_back({tensor.data(), static_cast<std::int64_t>(tensor.size())});
-    }
-    return result;
-  }
-
-  static float run(std::vector<std::vector<T>>& tensors, float inv_scale,
-                   simt::Launcher& launcher) {
-    float found_inf = 0.0F;
-    unscale_tensors<T>(launcher, views(tensors), &inv_scale, &found_inf);
-    return found_inf;
-  }
+struct Outcome {
+  int launches;
+  float found_inf;
 };
 
-using Dtypes = testing::Types<__half, __nv_bfloat16, float, double>;
-TYPED_TEST_SUITE(UnscaleKernel, Dtypes);
-
-const std::vector<std::int64_t> kSizes{0, 1, 7, 0, 255, 256, 257, 4095, 4096, 4097, 9000, 0};
-
-TYPED_TEST(UnscaleKernel, MultipliesEveryElementOnceInAnyOrder) {
-  for (const auto order : {simt::Order::kForward, simt::Order::kBackward, simt::Order::kShuffled}) {
-    auto tensors = this->make_tensors(kSizes);
-    simt::Launcher launcher(order);
-    EXPECT_EQ(this->run(tensors, 0.5F, launcher), 0.0F);
-    EXPECT_EQ(launcher.launches, 1);
-    this->expect_halved(tensors);
-  }
+Outcome unscale(const GradientList& list, float inv_scale, const Schedule& schedule,
+                float found_inf = 0.0F) {
+  simt::Launcher launcher = test::launcher_for(schedule);
+  unscale_pass<kTestThreads>(launcher, test::plan_of(list), &inv_scale, &found_inf,
+                             schedule.multiprocessors);
+  return {launcher.launches, found_inf};
 }
 
-TYPED_TEST(UnscaleKernel, FindsANonfiniteElementAtAnyPosition) {
-  for (const std::size_t size : {1U, 4096U, 4097U, 9000U}) {
-    for (const std::size_t position : {std::size_t{0}, size / 2, size - 1}) {
-      for (const float bad : {kInfinity, -kInfinity, kNan}) {
-        auto tensors = this->make_tensors({3, static_cast<std::int64_t>(size), 5});
-        tensors[1][position] = narrow<TypeParam>(bad);
-        simt::Launcher launcher;
-        EXPECT_EQ(this->run(tensors, 0.5F, launcher), 1.0F);
-        EXPECT_FALSE(core::is_finite(static_cast<double>(load(tensors[1][position]))));
+/// Unscales twice, and compares each element with the reference.
+void check_unscale(GradientList& list, float inv_scale, const Schedule& schedule,
+                   const std::string& what) {
+  for (int round = 0; round < 2; ++round) {
+    std::vector<std::vector<double>> before;
+    float expected_flag = 0.0F;
+    for (const test::Gradient& gradient : list) {
+      before.push_back(gradient.values());
+      for (const double value : before.back()) {
+        // aten's CUDA operator narrows doubles before it tests them.
+        expected_flag = std::isfinite(static_cast<float>(value)) ? expected_flag : 1.0F;
+      }
+    }
+    const Outcome outcome = unscale(list, inv_scale, schedule);
+    EXPECT_EQ(outcome.launches, 1) << what;
+    EXPECT_EQ(outcome.found_inf, expected_flag) << what;
+    for (std::size_t t = 0; t < list.size(); ++t) {
+      for (std::int64_t i = 0; i < list[t].elements(); ++i) {
+        const double expected = test::stored_product(before[t][static_cast<std::size_t>(i)],
+                                                     inv_scale, test::kInfinity, list[t].dtype());
+        ASSERT_TRUE(test::same(list[t].get(i), expected)) << what << " " << t << " " << i;
       }
     }
   }
 }
 
-TYPED_TEST(UnscaleKernel, SplitsLongListsAndSkipsEmptyTensors) {
-  for (const int count : {330, 331, 333}) {  // a third is empty: 220 tensors fill two tables
-    std::vector<std::int64_t> sizes;
-    for (int k = 0; k < count; ++k) {
-      sizes.push_back((k + 2) % 3);
+TEST(UnscaleKernel, MultipliesEveryElementOnceAndFlagsInputs) {
+  test::for_each_alignment([](core::DataType dtype, int offset) {
+    GradientList list = test::list_of(dtype, offset);
+    std::size_t turn = 0;
+    for (const Data data : test::kAllData) {
+      for (const float inv_scale : {0.5F, 0.3F, 1.0F, 1024.0F}) {
+        fill(list, data, 7);
+        const std::vector<Schedule> all = test::schedules();
+        const Schedule schedule = all[turn++ % all.size()];
+        check_unscale(list, inv_scale, schedule,
+                      test::describe(dtype, offset, data, schedule.seed));
+      }
     }
-    auto tensors = this->make_tensors(sizes);
-    simt::Launcher launcher;
-    EXPECT_EQ(this->run(tensors, 0.5F, launcher), 0.0F);
-    EXPECT_EQ(launcher.launches, count == 330 ? 2 : 3);
-    this->expect_halved(tensors);
+  });
+}
+
+TEST(UnscaleKernel, FindsANonfiniteElementAtAnyPosition) {
+  for (const core::DataType dtype : test::kAllDtypes) {
+    for (const std::int64_t size : {1, 4096, 4097, 9000}) {
+      for (const std::int64_t position : {std::int64_t{0}, size / 2, size - 1}) {
+        GradientList list;
+        list.emplace_back(core::kFloat32, 3);
+        list.emplace_back(dtype, size, position % 2 == 0 ? 0 : 8);
+        fill(list, Data::kOrdinary, 9);
+        list[1].set(position, position % 3 == 0 ? test::kNan : -test::kInfinity);
+        EXPECT_EQ(unscale(list, 0.5F, {2, 2, 4}).found_inf, 1.0F) << size << " " << position;
+      }
+    }
   }
 }
 
-TYPED_TEST(UnscaleKernel, NothingToDoLaunchesNothing) {
-  auto tensors = this->make_tensors({0, 0});
-  simt::Launcher launcher;
-  this->run(tensors, 0.5F, launcher);
-  EXPECT_EQ(launcher.launches, 0);
+TEST(UnscaleKernel, NeverClearsTheFlag) {
+  GradientList list = test::mixed_list();
+  fill(list, Data::kOrdinary, 9);
+  EXPECT_EQ(unscale(list, 0.5F, {2, 2, 4}, 1.0F).found_inf, 1.0F);
+  EXPECT_EQ(unscale(list, 0.5F, {2, 2, 4}, 0.0F).found_inf, 0.0F);
 }
 
-TEST(UnscaleKernelDouble, ValuesBeyondFloatCountAsOverflowAsInAten) {
-  double value = 1e300;
-  EXPECT_FALSE(unscale_element(value, 0.5));
-  EXPECT_EQ(value, 5e299);
+TEST(UnscaleKernel, SplitsLongListsAndSkipsEmptyTensors) {
+  for (const int count : {2040, 2041}) {
+    GradientList list;
+    for (int k = 0; k < count; ++k) {
+      list.emplace_back(test::kAllDtypes[k % 4], 1 + k % 3);
+      list.emplace_back(core::kFloat32, 0);
+    }
+    fill(list, Data::kOrdinary, 9);
+    EXPECT_EQ(unscale(list, 0.5F, {2, 1, 2}).launches, count == 2040 ? 1 : 2);
+  }
 }
 
-TEST(TensorTable, SizesBeyondThirtyTwoBitsFindTheirChunk) {
-  core::TensorTable table{};
-  const std::int64_t huge = (std::int64_t{1} << 40) + 5;
-  core::append(table, {nullptr, 3});
-  core::append(table, {nullptr, huge});
-  core::append(table, {nullptr, 1});
-  const std::int64_t chunks = core::chunk_count(table);
-  EXPECT_EQ(chunks, 1 + (huge / core::kChunkElements + 1) + 1);
-  EXPECT_EQ(core::find_chunk(table, 0).end, 3);
-  const core::Chunk last_of_huge = core::find_chunk(table, chunks - 2);
-  EXPECT_EQ(last_of_huge.tensor, 1);
-  EXPECT_EQ(last_of_huge.end, huge);
-  EXPECT_EQ(last_of_huge.end - last_of_huge.begin, 5);
-  EXPECT_EQ(core::find_chunk(table, chunks - 1).tensor, 2);
+TEST(UnscaleKernel, NothingToDoLaunchesNothing) {
+  GradientList list;
+  list.emplace_back(core::kFloat32, 0);
+  EXPECT_EQ(unscale(list, 0.5F, {0, 1, 1}).launches, 0);
+}
+
+TEST(UnscaleKernel, DoublesBeyondFloatCountAsOverflowAsInAten) {
+  GradientList list;
+  list.emplace_back(core::kFloat64, 1);
+  list[0].set(0, 1e300);
+  EXPECT_EQ(unscale(list, 0.5F, {0, 1, 1}).found_inf, 1.0F);
+  EXPECT_EQ(list[0].get(0), 5e299);
 }
 
 TEST(UpdateScaleKernel, AppliesTheScaleRule) {

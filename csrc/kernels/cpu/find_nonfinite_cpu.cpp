@@ -11,9 +11,9 @@
 #include <c10/util/Half.h>
 #include <torch/library.h>
 
-#include "kernels/cpu/gradient_plan.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/unit_loop.h"
+#include "ops/gradient_plan.h"
 #include "ops/pass_checks.h"
 #include "ops/signatures.h"
 
@@ -120,12 +120,12 @@ std::vector<std::size_t> planned_positions(at::TensorList grads) {
 
 // Indices are positions in memory, which are row-major only for contiguous gradients and for copies.
 std::vector<Finding> findings_in_memory(at::TensorList grads) {
-  const GradientPlan plan(grads, Access::kRead);
+  const ops::GradientPlan plan(grads, ops::Access::kRead);
   const std::vector<std::size_t> positions = planned_positions(grads);
   std::vector<std::int64_t> widths;
   widths.reserve(positions.size());
   for (const std::size_t position : positions) {
-    widths.push_back(components(grads[position].scalar_type()));
+    widths.push_back(ops::components(grads[position].scalar_type()));
   }
   std::vector<Finding> findings(grads.size());
   for (const EntryFinding& found : scan_plan(plan.units(), widths)) {

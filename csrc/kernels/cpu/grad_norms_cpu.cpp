@@ -8,9 +8,9 @@
 #include <torch/library.h>
 
 #include "kernels/cpu/collect.h"
-#include "kernels/cpu/gradient_plan.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/scalars.h"
+#include "ops/gradient_plan.h"
 #include "ops/pass_checks.h"
 #include "ops/signatures.h"
 
@@ -57,7 +57,7 @@ core::GradSums sums_of_entry(const core::UnitPlan& plan, std::int64_t entry,
 
 at::Tensor grad_norms(at::TensorList grads, const at::Tensor& scale, double norm_type) {
   ops::check_grad_norms(grads, scale, norm_type);
-  const GradientPlan plan(grads, Access::kRead);
+  const ops::GradientPlan plan(grads, ops::Access::kRead);
   const std::vector<UnitStats> all = unit_stats(plan.units(), norm_type);
   const core::GradScaling scaling = grad_scaling(scale, std::nullopt, std::nullopt);
 

@@ -8,9 +8,9 @@
 #include <torch/library.h>
 
 #include "kernels/cpu/collect.h"
-#include "kernels/cpu/gradient_plan.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/scalars.h"
+#include "ops/gradient_plan.h"
 #include "ops/pass_checks.h"
 #include "ops/signatures.h"
 
@@ -19,7 +19,7 @@ namespace {
 
 core::GradSums read_pass(at::TensorList grads, double norm_type) {
   const KernelTable& table = kernels();
-  const GradientPlan plan(grads, Access::kRead);
+  const ops::GradientPlan plan(grads, ops::Access::kRead);
   return collect(plan.units(), norm_type,
                  [&](const core::Unit& unit, std::uint64_t next, UnitStats* stats) {
                    if (next != 0 && unit.elements == core::unit_elements(unit.dtype)) {
@@ -36,7 +36,7 @@ core::GradSums unscale_pass(at::TensorList grads, double norm_type, float invers
     return read_pass(grads, norm_type);
   }
   const KernelTable& table = kernels();
-  const GradientPlan plan(grads, Access::kWrite);
+  const ops::GradientPlan plan(grads, ops::Access::kWrite);
   const core::GradSums sums = collect(
       plan.units(), norm_type,
       [&](const core::Unit& unit, std::uint64_t /*next*/, UnitStats* stats) {
@@ -48,7 +48,7 @@ core::GradSums unscale_pass(at::TensorList grads, double norm_type, float invers
 
 core::GradSums clamp_pass(at::TensorList grads, float inverse, double clip_value) {
   const KernelTable& table = kernels();
-  const GradientPlan plan(grads, Access::kWrite);
+  const ops::GradientPlan plan(grads, ops::Access::kWrite);
   const core::GradSums sums = collect(
       plan.units(), /*norm_type=*/2.0,
       [&](const core::Unit& unit, std::uint64_t /*next*/, UnitStats* stats) {

@@ -4,10 +4,10 @@
 
 #include <torch/library.h>
 
-#include "kernels/cpu/gradient_plan.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/scalars.h"
 #include "kernels/cpu/unit_loop.h"
+#include "ops/gradient_plan.h"
 #include "ops/pass_checks.h"
 #include "ops/signatures.h"
 
@@ -16,7 +16,7 @@ namespace {
 
 void multiply(at::TensorList grads, float factor) {
   const KernelTable& table = kernels();
-  const GradientPlan plan(grads, Access::kWrite);
+  const ops::GradientPlan plan(grads, ops::Access::kWrite);
   for_each_unit(plan.units(), range_count(plan.units()), [&](const UnitVisit& visit) {
     table.multiply[visit.unit.dtype](memory_of(visit.unit), visit.unit.elements, factor);
   });

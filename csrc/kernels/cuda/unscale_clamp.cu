@@ -1,0 +1,17 @@
+// Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
+// launch_unscale_clamp(). No ATen header here: it would be parsed once per architecture.
+
+#include "kernels/cuda/cuda_launcher.cuh"
+#include "kernels/cuda/grad_stats_op.cuh"
+#include "kernels/cuda/launch.h"
+
+namespace ampscaler::cuda {
+
+cudaError_t launch_unscale_clamp(const core::UnitPlan& plan, const PassArguments& arguments,
+                                 int multiprocessors, cudaStream_t stream) {
+  CudaLauncher launcher{stream};
+  stats_pass<UnscaleClamp>(launcher, plan, arguments, multiprocessors);
+  return launcher.error;
+}
+
+}  // namespace ampscaler::cuda

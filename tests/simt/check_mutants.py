@@ -1,0 +1,184 @@
+"""Plants each defect of mutations.py and checks that the named builds of the named test program fail.
+
+    python tests/simt/check_mutants.py --build build/2.15.0-cuda-auto [--only WORD]
+
+Uses the compile and link commands of a finished build, and leaves its files alone. A defect that goes unnoticed, does
+not compile, or whose line is not found exactly once, fails the check; so does a program that fails without a defect.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from mutations import MUTATIONS, PLAIN, Mutation
+
+ROOT = pathlib.Path(__file__).parents[2]
+LIMIT_SECONDS = 300
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one build of one mutation did: `wrong` says why the check fails."""
+
+    title: str
+    wrong: str
+    said: str
+
+
+def run(command: list[str], folder: pathlib.Path) -> subprocess.CompletedProcess[str]:
+    """Runs with a limit, since a mutant may never end; that counts as a failure of it."""
+    environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}
+    try:
+        return subprocess.run(
+            command,
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=LIMIT_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 124, "", f"no end after {LIMIT_SECONDS} s")
+
+
+class Build:
+    """The commands of a CMake build with Ninja."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+        self.entries: list[dict[str, str]] = json.loads((folder / "compile_commands.json").read_text())
+
+    def _ninja(self, *arguments: str) -> str:
+        result = subprocess.run(["ninja", *arguments], cwd=self.folder, capture_output=True, text=True, check=True)
+        return result.stdout
+
+    def compile_commands(self, target: str) -> dict[str, list[str]]:
+        """By object file."""
+        commands = [shlex.split(entry["command"]) for entry in self.entries]
+        by_object = {command[command.index("-o") + 1]: command for command in commands}
+        return {name: command for name, command in by_object.items() if f"/{target}.dir/" in name}
+
+    def link_command(self, target: str) -> list[str]:
+        """Without the `: &&` that CMake puts around it."""
+        words = shlex.split(self._ninja("-t", "commands", "-s", f"tests/{target}").strip().splitlines()[-1])
+        return [word for word in words if word not in {":", "&&"}]
+
+    def depends_on(self, object_file: str, header: pathlib.Path) -> bool:
+        """Whether the object was compiled from a source that includes the header."""
+        known = self._ninja("-t", "deps", object_file).splitlines()[1:]
+        return any((self.folder / line.strip()).resolve() == header.resolve() for line in known)
+
+
+def target_of(program: str, build: str) -> str:
+    """The program's name in one of its builds."""
+    return program if build == PLAIN else f"{program}_{build}"
+
+
+def mutated_header(mutation: Mutation, folder: pathlib.Path) -> str:
+    """Writes the header with the defect below `folder`; returns what is wrong with the mutation, or nothing."""
+    lines = (ROOT / mutation.file).read_text().splitlines()
+    hits = [number for number, line in enumerate(lines) if line.strip() == mutation.line.strip()]
+    if len(hits) != 1:
+        return f"the line occurs {len(hits)} times in {mutation.file}: {mutation.line}"
+    line = lines[hits[0]]
+    lines[hits[0]] = line[: len(line) - len(line.lstrip())] + mutation.replacement
+    # As it is included: below csrc/ or tests/.
+    target = folder / pathlib.Path(*pathlib.Path(mutation.file).parts[1:])
+    target.parent.mkdir(parents=True)
+    target.write_text("\n".join(lines) + "\n")
+    return ""
+
+
+def build_mutant(build: Build, mutation: Mutation, target: str, folder: pathlib.Path) -> str:
+    """Makes `folder`/program; returns what went wrong, or nothing."""
+    options = [f"-I{folder}", "-w"]
+    if mutation.file:
+        wrong = mutated_header(mutation, folder)
+        if wrong:
+            return wrong
+    if mutation.define:
+        options.append(f"-D{mutation.define}")
+    link = build.link_command(target)
+    changed = 0
+    for object_file, command in build.compile_commands(target).items():
+        if mutation.file and not build.depends_on(object_file, ROOT / mutation.file):
+            continue
+        changed += 1
+        mutant = str(folder / f"{changed}.o")
+        first_option = next(number for number, word in enumerate(command) if word.startswith("-"))
+        words = [mutant if word == object_file else word for word in command]
+        compiled = run([*words[:first_option], *options, *words[first_option:]], build.folder)
+        if compiled.returncode != 0:
+            return "does not compile: " + compiled.stderr
+        link = [mutant if word == object_file else word for word in link]
+    if changed == 0:
+        return f"no source of {target} includes {mutation.file}"
+    link[link.index("-o") + 1] = str(folder / "program")
+    linked = run(link, build.folder)
+    return "" if linked.returncode == 0 else "does not link: " + linked.stderr
+
+
+def first_complaint(result: subprocess.CompletedProcess[str]) -> str:
+    """The line of a failing test that tells most."""
+    words = ("what():", "C++ exception with", "SUMMARY:", "runtime error:", "  Actual:", "Which is:", "no end after")
+    for line in (result.stdout + result.stderr).splitlines():
+        if any(word in line for word in words):
+            return line.strip()[:200]
+    return f"exit code {result.returncode}"
+
+
+def check_mutant(build: Build, mutation: Mutation, variant: str) -> Outcome:
+    """One defect in one build."""
+    title = f"{mutation.name} [{variant}]"
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        wrong = build_mutant(build, mutation, target_of(mutation.program, variant), folder)
+        if wrong:
+            return Outcome(title, wrong, "")
+        result = run([str(folder / "program"), "--gtest_fail_fast"], build.folder)
+    if result.returncode == 0:
+        return Outcome(title, "unnoticed", "")
+    return Outcome(title, "", first_complaint(result))
+
+
+def check_original(build: Build, program: str, variant: str) -> Outcome:
+    """The same program without a defect."""
+    result = run([str(build.folder / "tests" / target_of(program, variant))], build.folder)
+    wrong = "" if result.returncode == 0 else "fails without a defect: " + first_complaint(result)
+    return Outcome(f"{program} as it is [{variant}]", wrong, "all is well")
+
+
+def main() -> int:
+    """Returns the number of outcomes that are wrong, at most 1."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=pathlib.Path, required=True, help="a finished build folder")
+    parser.add_argument("--only", default="", help="only mutations with this word in their name")
+    parser.add_argument("--jobs", type=int, default=2)
+    arguments = parser.parse_args()
+    build = Build(arguments.build.resolve())
+    chosen = [mutation for mutation in MUTATIONS if arguments.only in mutation.name]
+    used = sorted({(mutation.program, variant) for mutation in chosen for variant in mutation.builds})
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        checks = [pool.submit(check_original, build, program, variant) for program, variant in used]
+        checks += [pool.submit(check_mutant, build, m, variant) for m in chosen for variant in m.builds]
+        wrong = 0
+        for check in checks:
+            outcome = check.result()
+            wrong += 1 if outcome.wrong else 0
+            print(
+                f"{'WRONG' if outcome.wrong else 'ok   '} {outcome.title}: {outcome.wrong or outcome.said}", flush=True
+            )
+    print(f"{len(checks)} checks, {wrong} wrong")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,189 @@
+// Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
+// The passes that write: what they store and find, bit for bit, for every dtype, alignment, kind of data
+// and schedule.
+
+#include "simt/pass_call.h"
+// The harness comes first.
+#include "kernels/cuda/scale_grads_op.cuh"
+
+namespace ampscaler::cuda::test {
+namespace {
+
+using Values = std::vector<std::vector<double>>;
+
+Values values_of(const GradientList& list) {
+  Values values;
+  for (const Gradient& gradient : list) {
+    values.push_back(gradient.values());
+  }
+  return values;
+}
+
+void restore(GradientList& list, const Values& values) {
+  for (std::size_t t = 0; t < list.size(); ++t) {
+    for (std::int64_t i = 0; i < list[t].elements(); ++i) {
+      list[t].set(i, values[t][static_cast<std::size_t>(i)]);
+    }
+  }
+}
+
+/// Checks that the list holds the products of `before`, and counts those that became inf or NaN.
+std::int64_t expect_products(const GradientList& list, const Values& before, float factor,
+                             double limit, const std::string& what) {
+  std::int64_t overflows = 0;
+  for (std::size_t t = 0; t < list.size(); ++t) {
+    for (std::int64_t i = 0; i < list[t].elements(); ++i) {
+      const double value = before[t][static_cast<std::size_t>(i)];
+      const double expected = stored_product(value, factor, limit, list[t].dtype());
+      const double found = list[t].get(i);
+      if (!same(found, expected)) {
+        ADD_FAILURE() << what << " tensor " << t << " element " << i << ": " << value << " * "
+                      << factor << " is " << expected << ", stored was " << found;
+        return -1;
+      }
+      overflows += std::isfinite(value) && !std::isfinite(expected) ? 1 : 0;
+    }
+  }
+  return overflows;
+}
+
+template <typename Action>
+void check_pass(GradientList& list, float scale, double limit, const Schedule& schedule,
+                Workspace& workspace, const std::string& what) {
+  const Values before = values_of(list);
+  core::GradSums sums = sums_of(list);
+  Call call;
+  call.scale = scale;
+  simt::Launcher launcher = launcher_for(schedule);
+  stats_pass<Action, kTestThreads>(launcher, plan_of(list), call.arguments(workspace, limit),
+                                   schedule.multiprocessors);
+  EXPECT_EQ(launcher.launches, 1);
+  const float factor = core::inverse_scale(call.scaling());
+  sums.overflows = expect_products(list, before, factor, limit, what);
+  expect_results(call, sums, what);
+  expect_clean(workspace);
+  restore(list, before);
+}
+
+// +-2^-10 overflow, 0.3 is no power of two, 1 stores nothing, the last ones make zeros, inf and NaN.
+constexpr float kScales[] = {4.0F, 0x1p-10F, 0.3F, 1.0F, -0x1p-10F, HUGE_VALF, 0.0F, NAN};
+
+template <typename Action>
+void check_all(double limit) {
+  for_each_alignment([&](core::DataType dtype, int offset) {
+    GradientList list = list_of(dtype, offset);
+    Workspace workspace = no_sums();
+    std::size_t turn = 0;
+    for (const Data data : kAllData) {
+      fill(list, data, 17);
+      for (const float scale : kScales) {
+        const std::vector<Schedule> all = schedules();
+        const Schedule schedule = all[turn++ % all.size()];
+        check_pass<Action>(
+            list, scale, limit, schedule, workspace,
+            describe(dtype, offset, data, schedule.seed) + " scale " + std::to_string(scale));
+        if (kIsSlow && turn % 2 == 0) {
+          break;
+        }
+      }
+    }
+  });
+}
+
+TEST(UnscaleWithStatsKernel, StoresProductsAndFindsWhatWasThere) { check_all<Unscale>(kInfinity); }
+
+TEST(UnscaleClampKernel, ClampsProductsAndFindsWhatWasThere) { check_all<UnscaleClamp>(0.75); }
+
+TEST(UnscaleClampKernel, LimitsZeroAndInfinity) {
+  for (const double limit : {0.0, kInfinity}) {
+    GradientList list = mixed_list();
+    Workspace workspace = no_sums();
+    fill(list, Data::kBoth, 3);
+    check_pass<UnscaleClamp>(list, 0.3F, limit, {2, 2, 4}, workspace, "limit");
+  }
+}
+
+TEST(UnscaleWithStatsKernel, NormHasTheBitsOfTheReadOnlyPass) {
+  GradientList list = mixed_list();
+  fill(list, Data::kWide, 9);
+  Workspace workspace = no_sums();
+  Call read;
+  Call unscaled;
+  read.scale = unscaled.scale = 3.0F;
+  simt::Launcher launcher;
+  stats_pass<ReadOnly, kTestThreads>(launcher, plan_of(list), read.arguments(workspace), 2);
+  stats_pass<Unscale, kTestThreads>(launcher, plan_of(list), unscaled.arguments(workspace), 2);
+  EXPECT_EQ(read.stats[core::kNorm], unscaled.stats[core::kNorm]);
+}
+
+TEST(UnscaleWithStatsKernel, OtherNorms) {
+  for (const double norm_type : {kInfinity, 0.0, 1.0, 3.5}) {
+    GradientList list = mixed_list();
+    fill(list, Data::kBoth, 8);
+    const Values before = values_of(list);
+    core::GradSums sums = sums_of(list, norm_type);
+    Workspace workspace = no_sums();
+    Call call;
+    call.scale = 0.3F;
+    call.norm_type = norm_type;
+    simt::Launcher launcher;
+    stats_pass<Unscale, kTestThreads>(launcher, plan_of(list), call.arguments(workspace), 2);
+    sums.overflows = expect_products(list, before, core::inverse_scale(call.scaling()), kInfinity,
+                                     "norm type " + std::to_string(norm_type));
+    expect_results(call, sums, "norm type " + std::to_string(norm_type));
+  }
+}
+
+// ---- scale_grads ----
+
+int scale(const GradientList& list, float factor, float found_inf, const Schedule& schedule) {
+  simt::Launcher launcher = launcher_for(schedule);
+  scale_grads_pass<kTestThreads>(launcher, plan_of(list), &factor, &found_inf,
+                                 schedule.multiprocessors);
+  return launcher.launches;
+}
+
+TEST(ScaleGradsKernel, MultipliesInPlace) {
+  for_each_alignment([](core::DataType dtype, int offset) {
+    GradientList list = list_of(dtype, offset);
+    for (const Data data : {Data::kOrdinary, Data::kBoth, Data::kHuge, Data::kTiny}) {
+      fill(list, data, 29);
+      const Values before = values_of(list);
+      for (const Schedule& schedule : schedules()) {
+        restore(list, before);
+        EXPECT_EQ(scale(list, 0.3F, 0.0F, schedule), 1);
+        expect_products(list, before, 0.3F, kInfinity,
+                        describe(dtype, offset, data, schedule.seed));
+      }
+    }
+  });
+}
+
+TEST(ScaleGradsKernel, LeavesGradientsWithFactorOneOrFlag) {
+  GradientList list = mixed_list();
+  fill(list, Data::kBoth, 4);
+  const Values before = values_of(list);
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const auto& [factor, found_inf] :
+       {std::pair(1.0F, 0.0F), std::pair(0.5F, 1.0F), std::pair(0.5F, nan)}) {
+    scale(list, factor, found_inf, {2, 2, 4});
+    expect_products(list, before, 1.0F, kInfinity, "left alone");
+  }
+  scale(list, 0.5F, -0.0F, {2, 2, 4});
+  expect_products(list, before, 0.5F, kInfinity, "flag -0");
+}
+
+TEST(ScaleGradsKernel, LongListsAreSeveralLaunchesAndEmptyOnesNone) {
+  GradientList list;
+  EXPECT_EQ(scale(list, 0.5F, 0.0F, {0, 1, 1}), 0);
+  for (int i = 0; i < 4200; ++i) {
+    list.emplace_back(kAllDtypes[i % 4], i % 3);
+  }
+  fill(list, Data::kOrdinary, 4);
+  const Values before = values_of(list);
+  EXPECT_EQ(scale(list, 0.5F, 0.0F, {2, 1, 2}), 2);  // a third of them is empty
+  expect_products(list, before, 0.5F, kInfinity, "long list");
+}
+
+}  // namespace
+}  // namespace ampscaler::cuda::test
