@@ -99,6 +99,11 @@ simt-coverage: build  ## Which lines of the CUDA kernels their tests on the CPU 
 	  gcovr --root . --merge-lines --filter 'csrc/kernels/cuda/.*\.cuh' --fail-under-line $(COVERAGE_LIMIT) $(BUILD)/tests; \
 	else echo "skipped: this build has no SIMT tests, for want of the CUDA headers"; fi
 
+# With any Python that has torch: the machine with the GPU need not have the environment of this file.
+GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
+gpu-check:  ## On a machine with a GPU: check and measure there what cannot be on others; at most 10 minutes
+	$(GPU_PYTHON) tests/gpu/gpu_check.py
+
 test-package: build  ## Test the wheel, an editable install, and C++ projects built against them
 	AMPSCALER_BUILD_DIR=$(CURDIR)/$(BUILD) python -m pytest -p no:cacheprovider tests/package
 
