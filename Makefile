@@ -38,7 +38,7 @@ export PYTHONPATH := $(CURDIR)/$(STAGE)
 export PATH := $(BIN):$(PATH)
 export AMPSCALER_CUDA
 
-.PHONY: help env build test test-cpp test-python test-random mutants test-package test-fetched-googletest demo experiment bench format stubs contract check-default-torch clean \
+.PHONY: help env build test test-cpp test-python test-random mutants gates simt-coverage gpu-check test-package test-fetched-googletest demo experiment bench format stubs contract check-default-torch clean \
   lint lint-format lint-python lint-spelling lint-tidy
 .DEFAULT_GOAL := help
 
@@ -86,6 +86,23 @@ test-random: build  ## Run PROGRAMS=2000 random programs, from SEED=0, on torch'
 
 mutants: build  ## Plant defects in the CUDA kernels and check that their tests on the CPU notice each
 	python tests/simt/check_mutants.py --build $(BUILD)
+
+gates: build  ## Check registers, spills, loads and barriers of the CUDA kernels' machine code, and lint them
+	python tests/gates/check_gates.py --build $(BUILD)
+
+# The counts are written beside the object files and add up from run to run, hence the deletion.
+COVERAGE_LIMIT ?= 98
+simt-coverage: build  ## Which lines of the CUDA kernels their tests on the CPU run; at least COVERAGE_LIMIT=98 percent
+	@if [ -d $(BUILD)/tests/CMakeFiles/simt_test.dir ]; then \
+	  cmake --build $(BUILD) --target simt_coverage && find $(BUILD)/tests -name '*.gcda' -delete && \
+	  for program in $(BUILD)/tests/*_coverage; do $$program --gtest_brief=1 || exit 1; done && \
+	  gcovr --root . --merge-lines --filter 'csrc/kernels/cuda/.*\.cuh' --fail-under-line $(COVERAGE_LIMIT) $(BUILD)/tests; \
+	else echo "skipped: this build has no SIMT tests, for want of the CUDA headers"; fi
+
+# With any Python that has torch: the machine with the GPU need not have the environment of this file.
+GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
+gpu-check:  ## On a machine with a GPU: check and measure there what cannot be on others; at most 10 minutes
+	$(GPU_PYTHON) tests/gpu/gpu_check.py
 
 test-package: build  ## Test the wheel, an editable install, and C++ projects built against them
 	AMPSCALER_BUILD_DIR=$(CURDIR)/$(BUILD) python -m pytest -p no:cacheprovider tests/package

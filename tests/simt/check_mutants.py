@@ -1,26 +1,34 @@
-"""Plants each defect of mutations.py and checks that the named builds of the named test program fail.
+"""Plants each defect of mutations.py and checks that the named test program fails.
 
-    python tests/simt/check_mutants.py --build build/2.15.0-cuda-auto [--only WORD]
+    python tests/simt/check_mutants.py --build build/2.15.0-cuda-auto [--only WORD] [--all-builds]
 
-Uses the compile and link commands of a finished build, and leaves its files alone. A defect that goes unnoticed, does
-not compile, or whose line is not found exactly once, fails the check; so does a program that fails without a defect.
+A defect is planted in the first of its builds, or in all of them. Uses the compile and link commands of a finished
+build, and leaves its files alone: a defect has a folder of its own in the build folder, always the same one, so that
+ccache knows what was compiled before. A defect that goes unnoticed, does not compile, or whose line is not found
+exactly once, fails the check; so does a program that fails without a defect.
 """
 
 import argparse
 import json
 import os
 import pathlib
+import re
 import shlex
+import shutil
 import subprocess
 import sys
-import tempfile
-from concurrent.futures import ThreadPoolExecutor
+import time
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
-from mutations import MUTATIONS, PLAIN, Mutation
+from mutations import ASAN, MUTATIONS, PLAIN, RACE, Mutation
 
 ROOT = pathlib.Path(__file__).parents[2]
 LIMIT_SECONDS = 300
+
+# In the program with the defect. It ends at the first failure, so it is compiled faster than it would run; a data race
+# is reported with line numbers.
+OPTIONS = {PLAIN: ["-O1", "-g0"], ASAN: ["-g1"], RACE: ["-g1"]}
 
 
 @dataclass(frozen=True)
@@ -92,20 +100,21 @@ def mutated_header(mutation: Mutation, folder: pathlib.Path) -> str:
     lines[hits[0]] = line[: len(line) - len(line.lstrip())] + mutation.replacement
     # As it is included: below csrc/ or tests/.
     target = folder / pathlib.Path(*pathlib.Path(mutation.file).parts[1:])
-    target.parent.mkdir(parents=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text("\n".join(lines) + "\n")
     return ""
 
 
-def build_mutant(build: Build, mutation: Mutation, target: str, folder: pathlib.Path) -> str:
+def build_mutant(build: Build, mutation: Mutation, variant: str, folder: pathlib.Path) -> str:
     """Makes `folder`/program; returns what went wrong, or nothing."""
-    options = [f"-I{folder}", "-w"]
+    target = target_of(mutation.program, variant)
+    first_options, last_options = [f"-I{folder}"], ["-w", *OPTIONS[variant]]
     if mutation.file:
         wrong = mutated_header(mutation, folder)
         if wrong:
             return wrong
     if mutation.define:
-        options.append(f"-D{mutation.define}")
+        first_options.append(f"-D{mutation.define}")
     link = build.link_command(target)
     changed = 0
     for object_file, command in build.compile_commands(target).items():
@@ -115,7 +124,8 @@ def build_mutant(build: Build, mutation: Mutation, target: str, folder: pathlib.
         mutant = str(folder / f"{changed}.o")
         first_option = next(number for number, word in enumerate(command) if word.startswith("-"))
         words = [mutant if word == object_file else word for word in command]
-        compiled = run([*words[:first_option], *options, *words[first_option:]], build.folder)
+        command_line = [*words[:first_option], *first_options, *words[first_option:], *last_options]
+        compiled = run(command_line, build.folder)
         if compiled.returncode != 0:
             return "does not compile: " + compiled.stderr
         link = [mutant if word == object_file else word for word in link]
@@ -138,12 +148,14 @@ def first_complaint(result: subprocess.CompletedProcess[str]) -> str:
 def check_mutant(build: Build, mutation: Mutation, variant: str) -> Outcome:
     """One defect in one build."""
     title = f"{mutation.name} [{variant}]"
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        wrong = build_mutant(build, mutation, target_of(mutation.program, variant), folder)
-        if wrong:
-            return Outcome(title, wrong, "")
-        result = run([str(folder / "program"), "--gtest_fail_fast"], build.folder)
+    folder = build.folder / "mutants" / re.sub(r"\W+", "_", title)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    wrong = build_mutant(build, mutation, variant, folder)
+    if wrong:
+        return Outcome(title, wrong, "")
+    result = run([str(folder / "program"), "--gtest_fail_fast"], build.folder)
+    shutil.rmtree(folder)
     if result.returncode == 0:
         return Outcome(title, "unnoticed", "")
     return Outcome(title, "", first_complaint(result))
@@ -156,27 +168,43 @@ def check_original(build: Build, program: str, variant: str) -> Outcome:
     return Outcome(f"{program} as it is [{variant}]", wrong, "all is well")
 
 
+def plan_checks(
+    build: Build, mutations: list[Mutation], all_builds: bool, pool: ThreadPoolExecutor
+) -> list[Future[Outcome]]:
+    """The longest first, so that no core waits at the end."""
+    order = [RACE, ASAN, PLAIN]
+    planted = [
+        (mutation, variant) for mutation in mutations for variant in mutation.builds[: None if all_builds else 1]
+    ]
+    planted.sort(key=lambda pair: order.index(pair[1]))
+    used = sorted({(mutation.program, variant) for mutation, variant in planted}, key=lambda pair: order.index(pair[1]))
+    checks = [pool.submit(check_original, build, program, variant) for program, variant in used]
+    return checks + [pool.submit(check_mutant, build, mutation, variant) for mutation, variant in planted]
+
+
 def main() -> int:
-    """Returns the number of outcomes that are wrong, at most 1."""
+    """Returns 1 if any outcome is wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, required=True, help="a finished build folder")
     parser.add_argument("--only", default="", help="only mutations with this word in their name")
-    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--all-builds", action="store_true", help="each in every build that must notice it")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     arguments = parser.parse_args()
     build = Build(arguments.build.resolve())
+    if not build.compile_commands("simt_mutant_test"):
+        print("skipped: this build has no SIMT tests, for want of the CUDA headers")
+        return 0
+    begin = time.monotonic()
     chosen = [mutation for mutation in MUTATIONS if arguments.only in mutation.name]
-    used = sorted({(mutation.program, variant) for mutation in chosen for variant in mutation.builds})
+    wrong = 0
     with ThreadPoolExecutor(arguments.jobs) as pool:
-        checks = [pool.submit(check_original, build, program, variant) for program, variant in used]
-        checks += [pool.submit(check_mutant, build, m, variant) for m in chosen for variant in m.builds]
-        wrong = 0
-        for check in checks:
+        checks = plan_checks(build, chosen, arguments.all_builds, pool)
+        for check in as_completed(checks):
             outcome = check.result()
             wrong += 1 if outcome.wrong else 0
-            print(
-                f"{'WRONG' if outcome.wrong else 'ok   '} {outcome.title}: {outcome.wrong or outcome.said}", flush=True
-            )
-    print(f"{len(checks)} checks, {wrong} wrong")
+            verdict = f"WRONG {outcome.title}: {outcome.wrong}"
+            print(verdict if outcome.wrong else f"ok    {outcome.title}: {outcome.said}", flush=True)
+    print(f"{len(chosen)} defects, {len(checks)} checks, {wrong} wrong, {time.monotonic() - begin:.0f} s")
     return 1 if wrong else 0
 
 

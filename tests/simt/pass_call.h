@@ -15,7 +15,7 @@ namespace ampscaler::cuda::test {
 
 inline constexpr int kTestThreads = 64;
 
-#if defined(SIMT_RACE)
+#if defined(SIMT_RACE) || defined(SIMT_COVERAGE)
 inline constexpr bool kIsSlow = true;
 #elif defined(__SANITIZE_ADDRESS__)
 inline constexpr bool kIsSlow = true;

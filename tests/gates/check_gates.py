@@ -1,0 +1,102 @@
+"""Checks the machine code of the CUDA kernels against budgets.py, and lints the kernels; no GPU is needed.
+
+    python tests/gates/check_gates.py --build build/2.15.0-cuda-auto
+
+Reads what the build has made, for every architecture that it was made for. That a kernel compiles without a warning
+and without a spill is a matter of the build itself. Prints a line per kernel and architecture; the exit code is 1 if a
+rule is broken, a kernel has no rules, or rules have no kernel.
+"""
+
+import argparse
+import os
+import pathlib
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import machine_code
+from budgets import LOADS, NO_LOCAL, RULES, STORES, barriers, broken_rules, counters, fences
+from machine_code import Kernel, MissingToolError
+from planted import check_planted
+
+ROOT = pathlib.Path(__file__).parents[2]
+# Between them they include every kernel and instantiate it as plain C++.
+LINTED = ("tests/simt/launch_plan_test.cpp", "tests/simt/unscale_kernel_test.cpp")
+COLUMNS = (LOADS, STORES, NO_LOCAL, barriers(0), fences(0), counters(0))
+HEAD = f"{'kernel':42}{'arch':>7}{'regs':>6}{'stack':>6}{'shared':>7}  " + "".join(
+    f"{name:>8}" for name in ("ld.128", "st.128", "local", "barriers", "fences", "counters")
+)
+
+
+def line(kernel: Kernel) -> str:
+    """A line of the table."""
+    counts = [kernel.count(rule.ptx if kernel.arch == "ptx" else rule.sass) for rule in COLUMNS]
+    numbers = ["", "", ""] if kernel.arch == "ptx" else [kernel.registers, kernel.stack, kernel.shared]
+    resources = f"{numbers[0]:>6}{numbers[1]:>6}{numbers[2]:>7}"
+    return f"{kernel.name:42}{kernel.arch:>7}{resources}  " + "".join(f"{count:>8}" for count in counts)
+
+
+def check_kernels(build: pathlib.Path, jobs: int) -> list[str]:
+    """Prints the table; returns what is wrong."""
+    kernels = machine_code.read(build, jobs)
+    wrong = []
+    print(HEAD)
+    for kernel in sorted(kernels, key=lambda kernel: (kernel.name, len(kernel.arch), kernel.arch)):
+        broken = broken_rules(kernel)
+        print(line(kernel) + "".join(f"\n    WRONG: {text}" for text in broken))
+        wrong += [f"{kernel.name} for {kernel.arch}: {text}" for text in broken]
+    unused = [name for name in RULES if not any(kernel.name.startswith(name) for kernel in kernels)]
+    return wrong + [f"no kernel has the name {name}" for name in unused]
+
+
+def lint(build: pathlib.Path, jobs: int) -> list[str]:
+    """clang-tidy over the kernel headers; returns its complaints."""
+
+    def lint_file(file: str) -> subprocess.CompletedProcess[str]:
+        options = ["-extra-arg=-Wno-unknown-warning-option", "-header-filter=.*/csrc/(kernels/cuda|core)/.*"]
+        checks = "-checks=-misc-unused-*,-clang-diagnostic-*"
+        command = ["clang-tidy", "-quiet", "-p", str(build), *options, checks, str(ROOT / file)]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    with ThreadPoolExecutor(jobs) as pool:
+        results = list(pool.map(lint_file, LINTED))
+    return [
+        text
+        for result in results
+        if result.returncode != 0
+        for text in result.stdout.splitlines() + result.stderr.splitlines()
+        if ": error:" in text or ": warning:" in text
+    ] + ["clang-tidy failed: " + result.stderr[-500:] for result in results if result.returncode not in (0, 1)]
+
+
+def main() -> int:
+    """Returns 1 if anything is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=pathlib.Path, required=True, help="a finished build folder")
+    parser.add_argument("--no-lint", action="store_true", help="leave out clang-tidy")
+    parser.add_argument("--no-planted", action="store_true", help="plant no defects to see whether they are noticed")
+    parser.add_argument("--jobs", type=int, default=min(4, os.cpu_count() or 1))
+    arguments = parser.parse_args()
+    if not machine_code.object_files(arguments.build):
+        print(f"skipped: {arguments.build} is a build without CUDA kernels")
+        return 0
+    begin = time.monotonic()
+    try:
+        wrong = check_kernels(arguments.build, arguments.jobs)
+    except MissingToolError as error:
+        print(error)
+        return 1
+    print(f"machine code took {time.monotonic() - begin:.0f} s")
+    if not arguments.no_planted:
+        wrong += check_planted(arguments.build)
+    if not arguments.no_lint:
+        begin = time.monotonic()
+        wrong += lint(arguments.build, arguments.jobs)
+        print(f"clang-tidy took {time.monotonic() - begin:.0f} s")
+    print("\n".join(wrong) if wrong else "all kernels keep their budgets")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

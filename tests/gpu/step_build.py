@@ -1,0 +1,60 @@
+"""Step 1: builds the library for the one architecture that is there, and the programs of steps 5 and 6."""
+
+import argparse
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+HERE = pathlib.Path(__file__).resolve().parent
+PROGRAMS = ("roofline", "every_kernel")
+
+
+def run(*command: object) -> None:
+    """Its output is the step's."""
+    print("+", *command, flush=True)
+    path = os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path}
+    done = subprocess.run([str(word) for word in command], env=environment, check=False)
+    if done.returncode != 0:
+        sys.exit(f"failed with exit code {done.returncode}: {command[0]}")
+
+
+def nvcc_of(build: pathlib.Path) -> str:
+    """The one that CMake has found."""
+    for line in (build / "CMakeCache.txt").read_text().splitlines():
+        if line.startswith("CMAKE_CUDA_COMPILER:"):
+            return line.partition("=")[2]
+    sys.exit("CMake has configured a build without CUDA")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser.add_argument("--arch", required=True, help="such as 90")
+    options = parser.parse_args()
+    build = options.build
+    ninja = shutil.which("ninja") or shutil.which("ninja", path=str(pathlib.Path(sys.executable).parent))
+    generator = ["-G", "Ninja"] if ninja else []
+    definitions = {
+        "Python_EXECUTABLE": sys.executable,
+        "AMPSCALER_CUDA": "1",
+        "CMAKE_CUDA_ARCHITECTURES": f"{options.arch}-real",
+    }
+    run("cmake", "-S", ROOT, "-B", build, *generator, *(f"-D{name}={value}" for name, value in definitions.items()))
+    run("cmake", "--build", build, "--parallel", len(os.sched_getaffinity(0)))
+    run("cmake", "--install", build, "--prefix", build / "stage/ampscaler")
+    architecture = ["-gencode", f"arch=compute_{options.arch},code=sm_{options.arch}"]
+    objects = sorted((build / "csrc/CMakeFiles/ampscaler.dir/kernels/cuda").glob("*.cu.o"))
+    for program in PROGRAMS:
+        source = HERE / f"{program}.cu"
+        linked = objects if program == "every_kernel" else []
+        flags = ["-std=c++20", "-O3", *architecture, f"-I{ROOT / 'csrc'}"]
+        run(nvcc_of(build), *flags, source, *linked, "-o", build / program)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+"""Step 7: the three ways to check, measure and clip, and torch's recipe: milliseconds, GB/s, share of the roofline.
+
+P1  grad_stats                          1 read                    fused optimizers
+P2  unscale_with_stats_, scale_grads_   1 read 1 write, as much   ordinary ones; the clip does not bind, or binds
+                                        again if the clip binds
+P3  grad_stats, scale_grads_            1 read, 1 read 1 write    float16 in place
+torch  unscale_, clip_grad_norm_        3 reads 2 writes
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import math
+import pathlib
+import sys
+from collections.abc import Callable
+
+from common import gradients, measured, median, options_of, timed
+
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("--roofline", type=pathlib.Path, help="what step 6 has measured")
+options = options_of(parser)
+
+import torch  # noqa: E402
+
+import ampscaler  # noqa: E402
+
+OPS = torch.ops.ampscaler
+FOUND_INF, SECOND_PASS = (ampscaler.ops.FACTORS.index(name) for name in ("found_inf", "clip_coefficient"))
+
+
+def gpt2_sizes() -> list[int]:
+    """The parameters of GPT-2 small, 124M elements in 148 tensors."""
+    width, vocabulary, positions = 768, 50257, 1024
+    layer = [width, width, 3 * width * width, 3 * width, width * width, width]
+    layer += [width, width, 4 * width * width, 4 * width, 4 * width * width, width]
+    return [vocabulary * width, positions * width, *12 * layer, width, width]
+
+
+def cases() -> list[tuple[str, list[int], torch.dtype, int]]:
+    """(name, sizes, dtype, elements beyond an aligned address)."""
+    half_billion = [500_000_000 // 300] * 300
+    if options.quick:
+        return [("1000 x 64", [64] * 20, torch.float32, 0), ("misaligned", [999] * 5, torch.bfloat16, 1)]
+    return [
+        ("1000 x 64", [64] * 1000, torch.float32, 0),
+        ("1000 x 4096", [4096] * 1000, torch.float32, 0),
+        ("GPT-2 124M", gpt2_sizes(), torch.float32, 0),
+        ("0.5B", half_billion, torch.float32, 0),
+        ("0.5B", half_billion, torch.bfloat16, 0),
+        ("one tensor, 1.5B", [1_500_000_000], torch.bfloat16, 0),
+        ("0.5B, 4 bytes off", half_billion, torch.float32, 1),
+        ("0.5B, 2 bytes off", half_billion, torch.bfloat16, 1),
+    ]
+
+
+def rooflines() -> dict[str, float]:
+    """The fastest of step 6, in GB/s."""
+    best: dict[str, float] = {}
+    for line in options.roofline.read_text().splitlines() if options.roofline and options.roofline.exists() else []:
+        found = json.loads(line)
+        if "gb_per_s" in found:
+            best[found["what"]] = max(best.get(found["what"], 0.0), found["gb_per_s"])
+    return best
+
+
+class Ways:
+    """The calls of a list of gradients. The scale is 2 and 0.5 in turn where values are stored, so that they last."""
+
+    def __init__(self, grads: list[torch.Tensor]) -> None:
+        self.grads = grads
+        self.scales = [torch.full((1,), value, device=options.device) for value in (2.0, 0.5)]
+        self.factors = [torch.full((1,), value, device=options.device) for value in (0.5, 2.0)]
+        self.zero = torch.zeros(1, device=options.device)
+        self.one = torch.ones(1, device=options.device)
+        self.turn = 0
+
+    def _next(self) -> int:
+        self.turn = 1 - self.turn
+        return self.turn
+
+    def p1(self) -> object:
+        return OPS.grad_stats(self.grads, self.scales[0], max_norm=1e30)
+
+    def p2(self) -> object:
+        _, factors = OPS.unscale_with_stats_(self.grads, self.scales[self._next()], max_norm=1e30)
+        return OPS.scale_grads_(self.grads, factors[SECOND_PASS : SECOND_PASS + 1], factors[FOUND_INF : FOUND_INF + 1])
+
+    def p2_clips(self) -> object:
+        turn = self._next()
+        OPS.unscale_with_stats_(self.grads, self.scales[turn], max_norm=1e30)
+        return OPS.scale_grads_(self.grads, self.factors[1 - turn], self.zero)
+
+    def p3(self) -> object:
+        OPS.grad_stats(self.grads, self.scales[0], max_norm=1e30)
+        return OPS.scale_grads_(self.grads, self.factors[self._next()], self.zero)
+
+    def torch_recipe(self) -> object:
+        aten = torch.ops.aten._amp_foreach_non_finite_check_and_unscale_
+        if self.grads[0].dtype == torch.bfloat16 and options.device == "cuda":
+            torch._foreach_mul_(self.grads, self.one)  # aten's operator refuses bfloat16 on CUDA
+        else:
+            aten(self.grads, self.zero, self.one)
+        total = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(self.grads)))
+        torch._foreach_mul_(self.grads, (1e30 / (total + 1e-6)).clamp(max=1.0))
+        return total
+
+
+# Name, call, bytes moved per byte of gradients, the roofline to compare with.
+WAYS: tuple[tuple[str, Callable[[Ways], object], int, str], ...] = (
+    ("P1", Ways.p1, 1, "read"),
+    ("P2, no clip", Ways.p2, 2, "read_write"),
+    ("P2, clip", Ways.p2_clips, 4, "read_write"),
+    ("P3", Ways.p3, 3, "read_write"),
+    ("torch", Ways.torch_recipe, 5, "read_write"),
+)
+
+
+def measure(name: str, sizes: list[int], dtype: torch.dtype, offset: int, best: dict[str, float]) -> None:
+    """All ways on one list."""
+    kind = str(dtype).removeprefix("torch.")
+    gigabytes = math.fsum(sizes) * dtype.itemsize * 1e-9
+    if options.device == "cuda" and torch.cuda.mem_get_info()[0] < 5e9 * gigabytes:
+        measured(case=name, dtype=kind, skipped="not enough memory")
+        return
+    ways = Ways(gradients(sizes, dtype, options.device, offset))
+    for way, call, moved, roofline in WAYS:
+        time = median(timed(functools.partial(call, ways), options.device))
+        rate = round(gigabytes * moved / time * 1e3, 1)
+        share = round(rate / best[roofline], 3) if roofline in best else None
+        measured(case=name, dtype=kind, way=way, ms=time, gb_per_s=rate, share_of_roofline=share)
+
+
+def main() -> int:
+    best = rooflines()
+    for name, sizes, dtype, offset in cases():
+        measure(name, sizes, dtype, offset, best)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""Step 5: every kernel under compute-sanitizer's four tools, where it is installed; without it once as it is."""
+
+import argparse
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+from common import measured
+from runner import SKIPPED_CODE
+
+TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
+
+
+def find_sanitizer(nvcc_folder: pathlib.Path | None) -> str | None:
+    """On PATH, in CUDA_HOME, or beside nvcc."""
+    folders = [os.environ.get("PATH", "")]
+    if "CUDA_HOME" in os.environ:
+        folders.append(os.path.join(os.environ["CUDA_HOME"], "bin"))
+    if nvcc_folder:
+        folders.append(str(nvcc_folder))
+    return shutil.which("compute-sanitizer", path=os.pathsep.join(folders))
+
+
+def nvcc_folder(build: pathlib.Path) -> pathlib.Path | None:
+    cache = build / "CMakeCache.txt"
+    for line in cache.read_text().splitlines() if cache.exists() else []:
+        if line.startswith("CMAKE_CUDA_COMPILER:"):
+            return pathlib.Path(line.partition("=")[2]).parent
+    return None
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build", type=pathlib.Path, required=True)
+    options = parser.parse_args()
+    program = str(options.build / "every_kernel")
+    plain = subprocess.run([program], check=False).returncode
+    measured(what="every kernel", exit_code=plain)
+    if plain != 0:
+        return 1
+    sanitizer = find_sanitizer(nvcc_folder(options.build))
+    if sanitizer is None:
+        print("every kernel ran and found what it should; compute-sanitizer is not installed")
+        return SKIPPED_CODE
+    codes = []
+    for tool in TOOLS:
+        command = [sanitizer, "--tool", tool, "--error-exitcode", "9", program]
+        print("+", *command, flush=True)
+        codes.append(subprocess.run(command, check=False).returncode)
+        measured(what=tool, exit_code=codes[-1])
+    return 1 if any(codes) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,186 @@
+"""`make gpu-check` without a GPU: its runner on steps that are not what they seem, and its real steps on the CPU."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+
+import ampscaler
+
+ROOT = pathlib.Path(__file__).parents[2]
+FOLDER = ROOT / "tests/gpu"
+sys.path.insert(0, str(FOLDER))
+
+import gpu_check  # noqa: E402
+import runner  # noqa: E402
+from runner import FAILED, NOT_RUN, PASSED, SKIPPED, TIMED_OUT, Result, Step  # noqa: E402
+
+FACTS = {"gpu": "none", "torch": "0"}
+MEASURE = "import os; file = open(os.environ['GPU_CHECK_MEASURED'], 'a'); file.write('{\"x\": 1}\\n'); file.flush();"
+
+
+def step(name, code, limit=20.0, judges=True, **others):
+    return Step(name, limit, (sys.executable, "-c", code), judges, **others)
+
+
+def run(steps, tmp_path, limit=60.0):
+    results = runner.run_steps(steps, tmp_path, FACTS, limit)
+    return {result.name: result for result in results}
+
+
+def test_a_verdict_for_each_way_to_end(tmp_path):
+    steps = [
+        step("good", "print('fine')"),
+        step("bad", "print('first'); print('why'); raise SystemExit(3)"),
+        step("skip", "raise SystemExit(77)"),
+        step("killed", "import os; os.kill(os.getpid(), 9)"),
+        Step("missing", 5.0, (str(tmp_path / "no such program"),), True),
+    ]
+    results = run(steps, tmp_path)
+    assert [result.status for result in results.values()] == [PASSED, FAILED, SKIPPED, FAILED, FAILED]
+    assert results["bad"].said == ["first", "why"]
+    assert "no such program" in results["missing"].said[0]
+
+
+def test_a_step_that_does_not_end_is_stopped_with_its_children_and_keeps_what_it_measured(tmp_path):
+    child = tmp_path / "child"
+    code = f"""{MEASURE}
+import subprocess, sys, time
+code = "import sys, time; time.sleep(7); open(sys.argv[1], 'w')"
+subprocess.Popen([sys.executable, "-c", code, {str(child)!r}])
+file.write('{{"x": '); file.flush()
+time.sleep(60)"""
+    begin = time.monotonic()
+    result = run([step("endless", code, limit=5.0)], tmp_path)["endless"]
+    assert result.status == TIMED_OUT
+    assert time.monotonic() - begin < 30
+    assert result.measured == [{"x": 1}]  # the line that was cut off is left out
+    time.sleep(4)
+    assert not child.exists()
+
+
+def test_a_step_whose_need_has_not_passed_is_not_run(tmp_path):
+    steps = [step("build", "raise SystemExit(1)"), step("use", "print(1)", needs=("build",))]
+    result = run(steps, tmp_path)["use"]
+    assert (result.status, result.said) == (NOT_RUN, ["the step build has not passed"])
+
+
+def test_all_steps_together_have_a_limit(tmp_path):
+    steps = [step("long", "import time; time.sleep(60)", limit=50.0), step("late", "print(1)")]
+    results = run(steps, tmp_path, limit=1.5)
+    assert (results["long"].status, results["long"].limit < 2, results["late"].status) == (TIMED_OUT, True, NOT_RUN)
+
+
+def test_results_are_whole_after_every_step(tmp_path):
+    seen = []
+
+    def report(result):
+        written = json.loads((tmp_path / "result.json").read_text(), parse_constant=pytest.fail)
+        seen.append([found["name"] for found in written["steps"]])
+        assert written["facts"] == FACTS
+
+    steps = [step("a", MEASURE), step("b", "raise SystemExit(1)"), step("c", "print(1)")]
+    runner.run_steps(steps, tmp_path, FACTS, 60.0, report)
+    assert seen == [["a"], ["a", "b"], ["a", "b", "c"]]
+    assert json.loads((tmp_path / "result.json").read_text())["steps"][0]["measured"] == [{"x": 1}]
+
+
+@pytest.mark.parametrize(
+    ("judging", "measuring", "good"),
+    [
+        (PASSED, PASSED, True),
+        (SKIPPED, PASSED, True),
+        (PASSED, FAILED, True),
+        (PASSED, TIMED_OUT, True),
+        (FAILED, PASSED, False),
+        (TIMED_OUT, PASSED, False),
+        (NOT_RUN, PASSED, False),
+    ],
+)
+def test_only_correctness_decides(judging, measuring, good):
+    steps = [step("values", ""), step("times", "", judges=False)]
+    assert runner.is_good(steps, [Result("values", judging), Result("times", measuring)]) == good
+
+
+def test_the_table_has_every_step_and_ticks_what_is_settled():
+    steps = [step("one", "", settles=("this",)), step("two", "", settles=("that",)), step("three", "", judges=False)]
+    text = runner.table(steps, [Result("one", PASSED, 1.0), Result("two", FAILED, 2.0, said=["the reason"])])
+    assert re.search(r"^one +passed", text, re.M)
+    assert re.search(r"^two +FAILED.*\n    the reason$", text, re.M)
+    assert re.search(r"^three +not run", text, re.M)
+    assert "[x] this" in text
+    assert "[ ] that" in text
+
+
+def all_steps():
+    return gpu_check.all_steps(pathlib.Path("output"), {"arch": "90"})
+
+
+def test_correctness_comes_before_speed_within_ten_minutes():
+    judges = [step.judges for step in all_steps()]
+    assert judges == sorted(judges, reverse=True)
+    assert sum(step.limit for step in all_steps()) <= 600 <= gpu_check.LIMIT
+    assert len(judges) == 8
+
+
+def test_programs_of_the_steps_exist():
+    for found in all_steps():
+        assert pathlib.Path(found.command[1]).is_file(), found.command
+
+
+def test_without_a_gpu_it_says_so(monkeypatch, capsys, tmp_path):
+    facts = {"gpu": None, "torch": "2.15.0", "cuda": "13.2"}
+    monkeypatch.setattr(gpu_check, "find_facts", lambda: facts)
+    assert gpu_check.main(["--output", str(tmp_path)]) == 2
+    assert "no GPU on this machine: torch 2.15.0 (CUDA 13.2) sees no CUDA device" in capsys.readouterr().out
+    facts["error"] = "ModuleNotFoundError: No module named 'torch'"
+    assert gpu_check.main(["--output", str(tmp_path)]) == 2
+    assert "No module named 'torch'" in capsys.readouterr().out
+
+
+def test_with_a_gpu_it_runs_the_chosen_steps_and_fails_with_the_build(monkeypatch, capsys, tmp_path):
+    facts = {"gpu": "imagined", "torch": "2.15.0", "cuda": "13.2", "arch": "90"}
+    monkeypatch.setattr(gpu_check, "find_facts", lambda: facts)
+    broken = [step("build", "raise SystemExit(1)"), step("operators", "print(1)", needs=("build",))]
+    monkeypatch.setattr(gpu_check, "all_steps", lambda output, facts: broken)
+    assert gpu_check.main(["--output", str(tmp_path), "--step", "operators"]) == 1
+    assert re.search(r"^operators +not run", capsys.readouterr().out, re.M)
+    with pytest.raises(SystemExit):
+        gpu_check.main(["--step", "nothing"])
+
+
+def test_the_documented_list_is_what_the_steps_settle():
+    """docs/gpu.md: the table of what only a GPU can settle."""
+    text = (ROOT / "docs/gpu.md").read_text()
+    documented = re.findall(r"^\| (\w+) \| \d+ s \| ([^|]+) \|", text, re.M)
+    found = [(name, tuple(re.split(r"; ", items.strip()))) for name, items in documented]
+    assert found == [(step.name, step.settles) for step in all_steps() if step.settles]
+    for one in all_steps():
+        assert f"| {one.name} | {one.limit:.0f} s |" in text
+
+
+@pytest.mark.parametrize("name", ["operators", "training", "passes", "launches"])
+def test_a_step_runs_on_the_cpu(name, tmp_path):
+    file = tmp_path / "measured"
+    stage = pathlib.Path(ampscaler.__file__).parents[1]
+    environment = os.environ | {"PYTHONPATH": str(stage), runner.MEASURED: str(file)}
+    command = [sys.executable, str(FOLDER / f"step_{name}.py"), "--build", str(tmp_path), "--device", "cpu", "--quick"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert runner.read_lines(file)
+
+
+def test_checks_go_on_after_a_failure(capsys):
+    import common
+
+    checks = common.Checks()
+    assert checks.verdict() == 1  # nothing was checked
+    checks.expect(False, "this")
+    checks.expect(True, "that")
+    assert (checks.count, checks.failures, checks.verdict()) == (2, ["this"], 1)
+    assert "WRONG: this" in capsys.readouterr().out
