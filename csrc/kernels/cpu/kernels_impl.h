@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/block_stats.h"
+#include "kernels/cpu/block_stats64.h"
 #include "kernels/cpu/kernel_table.h"
 
 namespace ampscaler::cpu {
