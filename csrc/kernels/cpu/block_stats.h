@@ -2,36 +2,20 @@
 #pragma once
 // Statistics of one unit by blocks, a class per kind of element, over any vector type V. A block is
 // summed fast first; if that sum is not sound, it is discarded and the block is read again by
-// `sum_carefully`, which leaves out inf and NaN and has no limits of range.
+// `sum_carefully`, which leaves out inf and NaN and has no limits of range. Likewise it is read again for its
+// zeros if it has values below 2^-14 at all: each pass over the counters costs as much as the squares.
 //
 //   unit = 16 blocks of 1 KiB = rounds of 2 or 4 vectors, so that sums go to 4 independent accumulators
 
 #include <cfloat>
 #include <cstdint>
 
+#include "kernels/cpu/block_vectors.h"
 #include "kernels/cpu/kernel_table.h"
 
 namespace ampscaler::cpu {
 // Everything in an unnamed namespace: see kernels_impl.h.
 namespace {
-
-// Calls `function` with each vector; the last may be part of one, with zeros behind it.
-template <typename V, typename Function>
-void for_each_vector(const char* from, std::int64_t bytes, Function function) {
-  for (; bytes >= V::kBytes; from += V::kBytes, bytes -= V::kBytes) {
-    function(V::load(from));
-  }
-  if (bytes > 0) {
-    function(V::load_part(from, bytes));
-  }
-}
-
-// Zero lanes behind the last element are not elements.
-template <typename V>
-std::int64_t padding_bytes(std::int64_t bytes) {
-  const std::int64_t rest = bytes % V::kBytes;
-  return rest == 0 ? 0 : V::kBytes - rest;
-}
 
 // float16: neither the squares nor 16 of them leave the range of float, so only inf and NaN, which
 // make the sum of their lane inf or NaN, ask for care.
@@ -84,6 +68,7 @@ class Stats16 {
 
   void begin_block() {
     block_max_ = V::zero();
+    below_before_ = below_;
     for (auto& partial : partial_) {
       partial = V::splat(0.0F);
     }
@@ -96,13 +81,15 @@ class Stats16 {
   void add(Bits value, V::FloatPair x, int place) {
     const Bits abs = V::abs16(value);
     block_max_ = V::max16(block_max_, abs);
-    zeros_ = V::count_equal16(zeros_, abs, V::zero());
     below_ = V::count_below16(below_, abs, V::splat16(Format::kSmallestNormalHalf));
     partial_[2 * place] = V::add_square(partial_[2 * place], x.first);
     partial_[2 * place + 1] = V::add_square(partial_[2 * place + 1], x.second);
   }
 
   void end_block(const char* from, std::int64_t bytes) {
+    if (!V::all_equal(below_, below_before_)) {
+      zeros_ = count_zeros(zeros_, from, bytes);
+    }
     const auto sum = V::add(V::add(partial_[0], partial_[1]), V::add(partial_[2], partial_[3]));
     if (!Format::is_sound(sum, block_max_)) {
       merge(sum_carefully(from, bytes));
@@ -135,6 +122,14 @@ class Stats16 {
   };
 
   // Out of line, and by value, to keep the accumulators of the loop in registers.
+  [[gnu::noinline, gnu::flatten]] static Bits count_zeros(Bits zeros, const char* from,
+                                                          std::int64_t bytes) {
+    for_each_vector<V>(from, bytes, [&](Bits value) {
+      zeros = V::count_equal16(zeros, V::abs16(value), V::zero());
+    });
+    return zeros;
+  }
+
   [[gnu::noinline, gnu::flatten]] static Careful sum_carefully(const char* from,
                                                                std::int64_t bytes) {
     typename V::Doubles sum[2] = {V::splat(0.0), V::splat(0.0)};
@@ -170,6 +165,7 @@ class Stats16 {
   Bits max_ = V::zero();
   Bits zeros_ = V::zero();
   Bits below_ = V::zero();  // below 2^-14, zeros included
+  Bits below_before_;       // the block
   std::int64_t infs_ = 0;
   std::int64_t nans_ = 0;
 };
@@ -184,6 +180,7 @@ class Stats32 {
 
   void begin_block() {
     block_max_ = V::zero();
+    below_before_ = below_;
     for (auto& partial : partial_) {
       partial = V::splat(0.0);
     }
@@ -196,13 +193,15 @@ class Stats32 {
     constexpr std::int32_t kSmallestNormalHalf = 0x3880'0000;  // 2^-14
     const Bits abs = V::abs32(value);
     block_max_ = V::max32(block_max_, abs);
-    zeros_ = V::count_equal32(zeros_, abs, V::zero());
     below_ = V::count_below32(below_, abs, V::splat32(kSmallestNormalHalf));
     partial_[2 * place] = V::add_square(partial_[2 * place], x.first);
     partial_[2 * place + 1] = V::add_square(partial_[2 * place + 1], x.second);
   }
 
   void end_block(const char* from, std::int64_t bytes) {
+    if (!V::all_equal(below_, below_before_)) {
+      zeros_ = count_zeros(zeros_, from, bytes);
+    }
     const auto sum = V::add(V::add(partial_[0], partial_[1]), V::add(partial_[2], partial_[3]));
     if (!V::all_at_most(sum, DBL_MAX)) {
       merge(sum_carefully(from, bytes));
@@ -231,6 +230,14 @@ class Stats32 {
     std::int64_t infs;
     std::int64_t nans;
   };
+
+  [[gnu::noinline, gnu::flatten]] static Bits count_zeros(Bits zeros, const char* from,
+                                                          std::int64_t bytes) {
+    for_each_vector<V>(from, bytes, [&](Bits value) {
+      zeros = V::count_equal32(zeros, V::abs32(value), V::zero());
+    });
+    return zeros;
+  }
 
   [[gnu::noinline, gnu::flatten]] static Careful sum_carefully(const char* from,
                                                                std::int64_t bytes) {
@@ -265,122 +272,7 @@ class Stats32 {
   Bits max_ = V::zero();
   Bits zeros_ = V::zero();
   Bits below_ = V::zero();
-  std::int64_t infs_ = 0;
-  std::int64_t nans_ = 0;
-};
-
-// float64: a block is sound if its values are zeros or within [2^-460, 2^500], where squares and their
-// sums are normal doubles. Values beyond are squared after an exact scaling, in sums of their own.
-template <typename V>
-class Stats64 {
- public:
-  using Bits = V::Bits;
-  using Doubles = V::Doubles;
-  static constexpr int kRound = 4;
-  static constexpr double kLowest = 0x1p-460;
-  static constexpr double kHighest = 0x1p500;
-
-  void begin_block() {
-    block_max_ = V::splat(0.0);
-    for (auto& partial : partial_) {
-      partial = V::splat(0.0);
-    }
-  }
-
-  static Doubles widen(Bits value) { return V::doubles(value); }
-  static Doubles widen_at(const char* from) { return V::doubles(V::load(from)); }
-
-  void add(Bits, Doubles x, int place) {
-    const Doubles abs = V::abs(x);
-    block_max_ = V::max(abs, block_max_);
-    zeros_ = V::count_equal(zeros_, abs, V::splat(0.0));
-    low_count_ = V::count_below(low_count_, abs, V::splat(kLowest));
-    below_ = V::count_below(below_, abs, V::splat(0x1p-14));
-    partial_[place] = V::add_square(partial_[place], x);
-  }
-
-  void end_block(const char* from, std::int64_t bytes) {
-    const Doubles sum = V::add(V::add(partial_[0], partial_[1]), V::add(partial_[2], partial_[3]));
-    const bool sound = V::all_at_most(sum, DBL_MAX) && V::all_at_most(block_max_, kHighest) &&
-                       V::all_equal(zeros_, low_count_);
-    if (!sound) {
-      merge(sum_carefully(from, bytes));
-      low_count_ = zeros_;
-      return;
-    }
-    sum_ = V::add(sum_, sum);
-    max_ = V::max(block_max_, max_);
-  }
-
-  void end_unit(std::int64_t bytes, UnitStats& stats) const {
-    const std::int64_t zeros = V::sum64(zeros_);
-    const double max = V::highest(max_);
-    stats.sum += V::sum(sum_);
-    stats.sum_high += high_;
-    stats.sum_low += low_;
-    stats.max_abs = max > stats.max_abs ? max : stats.max_abs;
-    stats.zeros += zeros - padding_bytes<V>(bytes) / 8;
-    stats.underflows += V::sum64(below_) - zeros;
-    stats.infs += infs_;
-    stats.nans += nans_;
-  }
-
- private:
-  struct Careful {
-    Doubles sum;
-    Doubles max;
-    std::int64_t infs;
-    std::int64_t nans;
-    double high;
-    double low;
-  };
-
-  [[gnu::noinline, gnu::flatten]] static Careful sum_carefully(const char* from,
-                                                               std::int64_t bytes) {
-    Doubles sum = V::splat(0.0);
-    Doubles high = V::splat(0.0);
-    Doubles low = V::splat(0.0);
-    Doubles max = V::splat(0.0);
-    Bits infs = V::zero();
-    Bits nonfinites = V::zero();
-    const Doubles inf = V::splat(__builtin_inf());
-    for_each_vector<V>(from, bytes, [&](Bits value) {
-      const Doubles abs = V::abs(V::doubles(value));
-      infs = V::count_equal(infs, abs, inf);
-      nonfinites = V::count_not_below(nonfinites, abs, inf);
-      max = V::max(V::keep_within(abs, abs, 0.0, DBL_MAX), max);
-      sum = V::add_square(sum, V::keep_within(abs, abs, kLowest, kHighest));
-      const Doubles scaled_down = V::mul(abs, V::splat(0x1p-600));
-      const Doubles scaled_up = V::mul(abs, V::splat(0x1p600));
-      high = V::add_square(high, V::keep_within(scaled_down, abs, kAboveHighest, DBL_MAX));
-      low = V::add_square(low, V::keep_within(scaled_up, abs, 0.0, kBelowLowest));
-    });
-    const std::int64_t inf_count = V::sum64(infs);
-    return {sum, max, inf_count, V::sum64(nonfinites) - inf_count, V::sum(high), V::sum(low)};
-  }
-
-  void merge(const Careful& careful) {
-    sum_ = V::add(sum_, careful.sum);
-    max_ = V::max(careful.max, max_);
-    high_ += careful.high;
-    low_ += careful.low;
-    infs_ += careful.infs;
-    nans_ += careful.nans;
-  }
-
-  // The neighbours of the limits, outside.
-  static constexpr double kAboveHighest = kHighest * (1 + DBL_EPSILON);
-  static constexpr double kBelowLowest = kLowest * (1 - DBL_EPSILON / 2);
-
-  Doubles partial_[4];
-  Doubles block_max_;
-  Doubles sum_ = V::splat(0.0);
-  Doubles max_ = V::splat(0.0);
-  Bits zeros_ = V::zero();
-  Bits low_count_ = V::zero();  // below 2^-460, zeros included; of sound blocks, zeros
-  Bits below_ = V::zero();
-  double high_ = 0;
-  double low_ = 0;
+  Bits below_before_;
   std::int64_t infs_ = 0;
   std::int64_t nans_ = 0;
 };

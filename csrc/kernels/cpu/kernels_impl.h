@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/block_stats.h"
+#include "kernels/cpu/block_stats64.h"
 #include "kernels/cpu/kernel_table.h"
 
 namespace ampscaler::cpu {
@@ -233,7 +234,7 @@ struct Loops {
     typename Elements::Stats stats;
     for (std::int64_t block = 0; block < kUnitBytes; block += kBlockBytes) {
       const char* prefetch = block < kHere ? from + block + kPrefetchBytes
-                                          : static_cast<const char*>(next) + (block - kHere);
+                                           : static_cast<const char*>(next) + (block - kHere);
       add_block<V, Elements>(stats, from + block, kBlockBytes, prefetch);
     }
     *result = {};
