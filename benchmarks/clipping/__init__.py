@@ -10,7 +10,8 @@ What is compared, on the same gradients, taking turns in one process:
 "fused" is a fused torch optimizer, whose gradients our call only reads; "ordinary" one whose gradients it unscales in
 place. The limit never binds, so that one visit undoes another: each gradient is multiplied by 2 and by 0.5 in turn.
 Large lists exist several times, and the contenders rotate through them, so that no cache still holds what is read;
-small lists exist once and stay in the cache, as they do after a backward pass.
+small lists exist once and stay in the cache, as they do after a backward pass. Before the clock starts, the allocator
+has tidied up what the contender before has freed.
 
 The JSON file:
 

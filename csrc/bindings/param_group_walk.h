@@ -24,11 +24,14 @@ bool visit_parameter(PyObject* parameter, Visit& visit) {
   if (!THPVariable_CheckExact(parameter)) {
     return false;
   }
-  const at::Tensor& tensor = THPVariable_Unpack(parameter);
-  if (!tensor.is_leaf()) {
-    return false;  // reading its .grad warns, and torch reads it more often than we do
+  const auto* meta = autograd_meta(*THPVariable_Unpack(parameter).unsafeGetTensorImpl());
+  if (meta == nullptr) {
+    return true;
   }
-  const at::Tensor& gradient = tensor.grad();
+  if (meta->grad_fn_) {
+    return false;  // reading the .grad of such a tensor warns, and torch reads it more often than we do
+  }
+  const at::Tensor& gradient = meta->grad_;
   return !gradient.defined() || (!is_python_subclass(gradient) && visit(gradient));
 }
 
@@ -65,6 +68,21 @@ bool visit_group(PyObject* group, PyObject* params_key, Visit& visit) {
     }
   }
   return true;
+}
+
+/// So many parameters there are, if nothing is out of the ordinary; else some number.
+inline std::size_t parameter_count(PyObject* param_groups) {
+  Py_ssize_t count = 0;
+  const py::str params_key("params");
+  for (Py_ssize_t i = 0; PyList_CheckExact(param_groups) && i < PyList_GET_SIZE(param_groups);
+       ++i) {
+    PyObject* group = PyList_GET_ITEM(param_groups, i);
+    PyObject* parameters =
+        PyDict_CheckExact(group) ? PyDict_GetItem(group, params_key.ptr()) : nullptr;
+    count +=
+        parameters != nullptr && PyList_CheckExact(parameters) ? PyList_GET_SIZE(parameters) : 0;
+  }
+  return static_cast<std::size_t>(count);
 }
 
 /// What an active function mode, as torch.set_default_device() leaves one, means for a walk.

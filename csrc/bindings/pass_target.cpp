@@ -79,6 +79,7 @@ Target clip_target(const py::object& optimizer, const py::object& state, bool en
 
 std::optional<PassTarget> collect(const Target& target) {
   PassTarget result;
+  result.gradients.reserve(parameter_count(target.param_groups.ptr()));
   const bool complete = visit_gradients(
       target.param_groups.ptr(),
       [&](const at::Tensor& gradient) {

@@ -10,6 +10,7 @@
 
 #include "core/finite.h"
 #include "core/grad_stats.h"
+#include "ops/plain_keys.h"
 
 namespace ampscaler::ops {
 namespace {
@@ -120,6 +121,14 @@ void check_no_internal_overlap(const at::Tensor& grad) {
   }
 }
 
+bool is_accepted(const at::Tensor& grad, at::Device device, bool in_place) {
+  const bool right =
+      grad.defined() && grad.device() == device && is_gradient_dtype(grad.scalar_type());
+  // The layout of most is clear from their keys.
+  return right && (is_subset(grad.key_set(), kPlainKeys) ||
+                   (is_gradient_layout(grad) && !(in_place && is_lazy(grad))));
+}
+
 // Everything that is wrong with a gradient leads here; out of the loop, since texts are long.
 [[gnu::noinline]] void refuse_gradient(const char* operation, std::size_t index,
                                        const at::Tensor& grad, at::Device device) {
@@ -145,8 +154,7 @@ void check_gradients(const char* operation, at::TensorList grads, at::Device dev
                      bool in_place) {
   for (std::size_t i = 0; i < grads.size(); ++i) {
     const at::Tensor& grad = grads[i];
-    if (!grad.defined() || grad.device() != device || !is_gradient_dtype(grad.scalar_type()) ||
-        !is_gradient_layout(grad) || (in_place && is_lazy(grad))) {
+    if (!is_accepted(grad, device, in_place)) {
       refuse_gradient(operation, i, grad, device);
     }
     if (in_place) {

@@ -16,6 +16,7 @@
 
 #include "ampscaler/ops.h"
 #include "ops/device_copy.h"
+#include "ops/plain_keys.h"
 #include "scaler/host_read.h"
 
 namespace ampscaler {
@@ -23,13 +24,8 @@ namespace {
 
 using c10::DispatchKey;
 using c10::DispatchKeySet;
-
-// What a plain tensor of a device with a kernel may carry. Sparse, quantized and meta tensors,
-// subclasses, functorch wrappers, negative and conjugate views each add a key that is not here.
-constexpr DispatchKeySet kPlainKeys =
-    c10::autocast_dispatch_keyset |
-    DispatchKeySet({DispatchKey::CPU, DispatchKey::CUDA, DispatchKey::AutogradCPU,
-                    DispatchKey::AutogradCUDA, DispatchKey::ADInplaceOrView});
+using ops::is_subset;
+using ops::kPlainKeys;
 
 constexpr DispatchKeySet kSparseKeys =
     DispatchKeySet({DispatchKey::SparseCPU, DispatchKey::SparseCUDA, DispatchKey::AutogradCPU,
@@ -40,11 +36,6 @@ constexpr DispatchKeySet kSparseKeys =
 constexpr DispatchKeySet kHarmlessThreadKeys =
     c10::autocast_dispatch_keyset |
     DispatchKeySet({DispatchKey::ADInplaceOrView, DispatchKey::BackendSelect});
-
-// On the raw bits: DispatchKeySet's own difference keeps the bits of the backend.
-bool is_subset(DispatchKeySet keys, DispatchKeySet allowed) {
-  return (keys.raw_repr() & ~allowed.raw_repr()) == 0;
-}
 
 bool has_native_kernel(const at::Tensor& gradient) {
   static const bool has_cuda_kernel = ops::has_unscale_kernel(at::kCUDA);

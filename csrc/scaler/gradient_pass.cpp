@@ -117,7 +117,7 @@ void check_all_disjoint(const char* operation, const std::vector<ListPass>& pass
   }
 }
 
-// Before the first write, so that what one list is refused for does not come after another is written.
+// So that what one list is refused for does not come after another is written, and texts name `operation`.
 void check_all(const char* operation, const std::vector<ListPass>& passes) {
   for (const ListPass& pass : passes) {
     const ops::GradStatsOptions& o = pass.options;
@@ -125,9 +125,7 @@ void check_all(const char* operation, const std::vector<ListPass>& passes) {
     ops::check_pass(operation, pass.list.gradients, pass.scale, o.divisor, o.user_scale,
                     o.norm_type, o.max_norm, o.max_norm_tensor, o.eps, o.accumulate, in_place);
   }
-  if (passes.size() > 1) {  // of a single list the operator itself makes sure
-    check_all_disjoint(operation, passes);
-  }
+  check_all_disjoint(operation, passes);
 }
 
 void read_list(ListPass& pass, bool only_list) {
@@ -139,6 +137,21 @@ void read_list(ListPass& pass, bool only_list) {
   pass.found = pass.target.write == GradientWrite::kUnscale
                    ? ops::unscale_with_stats_(pass.list.gradients, pass.scale, options)
                    : ops::grad_stats(pass.list.gradients, pass.scale, options);
+}
+
+// The operator checks what it is given, before it writes: a single list is not gone through twice for it.
+void read_all(const char* operation, std::vector<ListPass>& passes) {
+  if (passes.size() != 1) {
+    check_all(operation, passes);
+  }
+  try {
+    for (ListPass& pass : passes) {
+      read_list(pass, passes.size() == 1);
+    }
+  } catch (const c10::Error&) {
+    check_all(operation, passes);  // the same error, but in the name of `operation`
+    throw;
+  }
 }
 
 // What all lists together have found, on the device of the scale.
@@ -274,6 +287,7 @@ void GradientLists::add(const at::Tensor& gradient) {
   auto list = std::ranges::find(lists_, gradient.device(), &DeviceList::device);
   if (list == lists_.end()) {
     list = lists_.insert(lists_.end(), DeviceList{gradient.device(), {}});
+    list->gradients.reserve(lists_.size() == 1 ? expected_ : 0);
   }
   list->gradients.push_back(gradient);
 }
@@ -296,10 +310,7 @@ PassResult run_gradient_pass(const char* operation, const std::vector<PassTarget
                              const at::Tensor& scale, const ops::GradStatsOptions& options) {
   const c10::AutoGradMode no_grad(false);
   std::vector<ListPass> passes = prepare(targets, scale, options);
-  check_all(operation, passes);
-  for (ListPass& pass : passes) {
-    read_list(pass, passes.size() == 1);
-  }
+  read_all(operation, passes);
   const ops::GradStats all = combine(operation, passes, scale, options);
   const bool limited = options.max_norm.has_value() || options.max_norm_tensor.has_value();
   for (const ListPass& pass : passes) {

@@ -67,8 +67,8 @@ std::vector<at::Tensor> parameters_with_gradient(const std::vector<at::Tensor>& 
   std::vector<at::Tensor> result;
   result.reserve(parameters.size());
   ops::PointerSet seen(parameters.size());
-  for_each_prefetched(parameters, [&](const at::Tensor& parameter) {
-    if (parameter.grad().defined() && seen.insert(gradient_key(parameter))) {
+  for_each_with_gradient(parameters, [&](const at::Tensor& parameter, const at::Tensor& gradient) {
+    if (seen.insert(gradient.unsafeGetTensorImpl())) {
       result.push_back(parameter);
     }
   });
@@ -102,6 +102,7 @@ GradientGroups group_gradients(const std::vector<at::Tensor>& parameters) {
 
 std::optional<GradientLists> plain_gradients(const std::vector<at::Tensor>& parameters) {
   GradientLists lists;
+  lists.reserve(parameters.size());
   for (const at::Tensor& parameter : parameters) {
     const at::Tensor& gradient = parameter.grad();
     if (!GradientGroups::is_plain(gradient)) {
@@ -114,12 +115,12 @@ std::optional<GradientLists> plain_gradients(const std::vector<at::Tensor>& para
 
 GradientLists collect_gradients(const char* operation, const std::vector<at::Tensor>& parameters) {
   GradientLists lists;
-  for_each_prefetched(parameters, [&](const at::Tensor& parameter) {
-    if (parameter.grad().defined()) {
-      check_no_wrapper(operation, parameter.grad());
-      lists.add(parameter.grad());
-    }
-  });
+  lists.reserve(parameters.size());
+  for_each_with_gradient(parameters,
+                         [&](const at::Tensor& /*parameter*/, const at::Tensor& gradient) {
+                           check_no_wrapper(operation, gradient);
+                           lists.add(gradient);
+                         });
   lists.remove_duplicates();
   return lists;
 }

@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch._compile import _disable_dynamo
 from torch.amp.grad_scaler import OptState
 
 from ampscaler import _C, _optimizers
 from ampscaler._C import GradientWrite
 from ampscaler._opt_in import Fp16Grads, OptedIn
 from ampscaler._optimizers import CLIP_COEFFICIENT, CLIP_FOUND_INF, State, with_clip_flag
+from ampscaler._outside_graphs import outside_graphs
 
 Optimizers = torch.optim.Optimizer | Iterable[torch.optim.Optimizer]
 
@@ -55,7 +55,7 @@ class GradientMethods(torch.amp.GradScaler):
 
     _ampscaler: OptedIn | None = None  # an attribute of the instance only after opting in
 
-    @_disable_dynamo
+    @outside_graphs
     def clip_grad_norm_(
         self, optimizer: Optimizers, max_norm: float | torch.Tensor, norm_type: float = 2.0, eps: float = 0.0
     ) -> torch.Tensor:
@@ -97,7 +97,7 @@ class GradientMethods(torch.amp.GradScaler):
                     self._require_skip(one, found.found_inf)
         return found.norm
 
-    @_disable_dynamo
+    @outside_graphs
     def clip_grad_value_(self, optimizer: torch.optim.Optimizer, clip_value: float) -> None:
         """Unscales the gradients and clamps them to [-clip_value, clip_value], in one pass. Does not wait.
 
@@ -118,7 +118,7 @@ class GradientMethods(torch.amp.GradScaler):
             self._record_unscaled(one, found)
             self._per_optimizer_states[id(one)].pop(CLIP_COEFFICIENT, None)  # applied
 
-    @_disable_dynamo
+    @outside_graphs
     def grad_norm(self, optimizer: Optimizers, norm_type: float = 2.0) -> torch.Tensor:
         """The norm of the true gradients that `step` will apply: 0-dim float32. Only reads them. Does not wait."""
         _check_numbers("grad_norm", norm_type=norm_type)
@@ -128,7 +128,7 @@ class GradientMethods(torch.amp.GradScaler):
             return self._norm_by_torch(optimizers, norm_type)
         return found.norm
 
-    @_disable_dynamo
+    @outside_graphs
     def is_finite(self, optimizer: torch.optim.Optimizer) -> torch.Tensor:
         """Whether the gradients are finite, which decides about `step`: a 0-dim bool tensor. Does not wait.
 

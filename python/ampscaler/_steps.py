@@ -15,13 +15,13 @@ from contextvars import ContextVar
 from typing import Any
 
 import torch
-from torch._compile import _disable_dynamo
 from torch.amp.grad_scaler import OptState
 
 from ampscaler import _C, _optimizers
 from ampscaler._C import GradientWrite
 from ampscaler._gradient_methods import GradientMethods
 from ampscaler._optimizers import CLIP_COEFFICIENT, CLIP_FOUND_INF, OWNER, State, with_clip_flag
+from ampscaler._outside_graphs import outside_graphs
 
 # Set while _unscale_grads_ is called for the flags only. Its arguments do not tell: reading them would wait.
 _only_check: ContextVar[bool] = ContextVar("_only_check", default=False)
@@ -48,10 +48,7 @@ def warn_that_the_scaler_is_passed() -> None:
 class Steps(GradientMethods):
     """How gradients are unscaled and optimizers stepped, as torch does it and in one pass of our own."""
 
-    # torch.compile skips torch's own stateful scaler code, but not what that code calls: traced from this file, the
-    # methods marked so would stop at _C and could be run on stand-ins for tensors. The public torch._dynamo.disable
-    # does the same but loads the compiler, which takes as long as torch itself, when this module is imported.
-    @_disable_dynamo
+    @outside_graphs
     def _unscale_grads_(
         self,
         optimizer: Any,
@@ -70,7 +67,7 @@ class Steps(GradientMethods):
             found = super()._unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16)
         return with_clip_flag(getattr(self, "_per_optimizer_states", {}).get(id(optimizer)), found)
 
-    @_disable_dynamo
+    @outside_graphs
     def _check_inf_per_device(self, optimizer: Any) -> dict[str, Any]:
         """What torch's fused optimizers need before a step: {device: found_inf}, and gradients are only read."""
         ours = not self._replaces_unscale_grads()
@@ -135,7 +132,7 @@ class Steps(GradientMethods):
         state["stage"] = OptState.STEPPED
         return value
 
-    @_disable_dynamo
+    @outside_graphs
     def _apply_divisor(self, optimizer: Any, state: State) -> None:
         """Divides the gradients of an optimizer that divides them by the scale itself and knows of nothing else."""
         divisor = self._divisor()
@@ -151,7 +148,7 @@ class Steps(GradientMethods):
             for gradient in _optimizers.gradients([optimizer]):
                 gradient.mul_(inverse.to(gradient.device))
 
-    @_disable_dynamo
+    @outside_graphs
     def _step_amp_aware(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float | None:
         """The step of an optimizer that gets scale, divisor and clip coefficient as one factor to divide by."""
         state = self._entry(optimizer)
@@ -196,7 +193,7 @@ class Steps(GradientMethods):
             opt_in.unscaled = _C.UnscaledGradients()
         return opt_in.unscaled
 
-    @_disable_dynamo
+    @outside_graphs
     def _step_mended(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float | None:
         if args and callable(args[0]):
             raise RuntimeError(_NO_CLOSURE)

@@ -22,6 +22,7 @@ from ampscaler import _C, _optimizers, functional
 from ampscaler._C import ScalePolicy
 from ampscaler._opt_in import Fp16Grads, OptedIn
 from ampscaler._optimizers import CLIP_COEFFICIENT
+from ampscaler._outside_graphs import outside_graphs
 from ampscaler._steps import Steps, warn_that_the_scaler_is_passed
 
 
@@ -103,7 +104,7 @@ class GradScaler(Steps):
         scaler._ampscaler = OptedIn(fixed, fp16_grads, check_only=True)
         return scaler
 
-    @_disable_dynamo
+    @outside_graphs
     def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
         """torch's unscale_; gradients are divided by a divisor as well, if one is set. Does not wait for the device.
 
@@ -122,7 +123,7 @@ class GradScaler(Steps):
     @overload
     def unscale(self, grads: Iterable[torch.Tensor | None]) -> list[torch.Tensor | None]: ...
 
-    @_disable_dynamo
+    @outside_graphs
     def unscale(
         self, grads: torch.Tensor | Iterable[torch.Tensor | None]
     ) -> torch.Tensor | Iterable[torch.Tensor | None]:
@@ -171,7 +172,7 @@ class GradScaler(Steps):
         _optimizers.remember_step(optimizer, scaled=scaled)
         return value
 
-    @_disable_dynamo
+    @outside_graphs
     def update(self, new_scale: float | torch.Tensor | None = None) -> None:
         """torch's update; under a policy, within its limits. Does not wait for the device.
 

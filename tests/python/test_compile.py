@@ -130,3 +130,24 @@ def test_the_operators_are_traced_whole(backend):
     step(gradients, found_inf, torch.full((), 0.25), scale, tracker)
     assert torch.equal(gradients[0], torch.full((3,), 2.0))
     assert (found_inf.item(), scale.item(), tracker.item()) == (1.0, 2.0, 0)
+
+
+def test_nothing_of_our_methods_is_compiled():
+    """As many frames as where torch's own decorator keeps the method out."""
+    parameter = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([parameter], lr=0.1, fused=True)
+
+    def count_frames(outside):
+        scaler = ampscaler.GradScaler("cpu", init_scale=4.0)
+        scaler.scale(parameter.sum()).backward()
+        clip = torch._dynamo.disable(scaler.clip_grad_norm_) if outside else scaler.clip_grad_norm_
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        norm = torch.compile(lambda: clip(optimizer, 1.0) + 1, backend="eager")()
+        parameter.grad = None
+        return norm, torch._dynamo.utils.counters["frames"]["total"]
+
+    norm, frames = count_frames(outside=False)
+    torch.testing.assert_close(norm, torch.tensor(3.0).sqrt() + 1)
+    assert (norm, frames) == count_frames(outside=True)
+    assert frames > 0

@@ -9,6 +9,7 @@
 //
 // For bindings and adapters that collect gradients themselves; programs use AmpScaler.
 
+#include <cstddef>
 #include <optional>
 #include <vector>
 
@@ -28,6 +29,8 @@ class AMPSCALER_API GradientLists {
     std::vector<at::Tensor> gradients;
   };
 
+  /// Room for so many gradients, if all are on one device. Only saves time.
+  void reserve(std::size_t gradients) { expected_ = gradients; }
   void add(const at::Tensor& gradient);
   /// Leaves out the later mentions of a gradient that occurs twice: it is one gradient.
   void remove_duplicates();
@@ -38,6 +41,7 @@ class AMPSCALER_API GradientLists {
 
  private:
   std::vector<DeviceList> lists_;
+  std::size_t expected_ = 0;
 };
 
 /// What a pass writes into gradients.

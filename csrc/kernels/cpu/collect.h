@@ -40,38 +40,38 @@ inline void add_squares(core::GradSums& sums, const UnitStats& unit, core::DataT
   }
 }
 
-/// The sums of one range, on cache lines of their own.
-struct alignas(64) RangeSums {
+/// The sums of one worker, on cache lines of their own.
+struct alignas(64) WorkerSums {
   core::GradSums sums = {};
   std::int64_t counted = -1;  // the last tensor that the 0-"norm" has counted
 };
 
 /// Adds what a unit contributes to the norm. `powers` is its power_sum(), for norms that need it.
-inline void add_norm_terms(RangeSums& range, const core::Unit& unit, std::int64_t entry,
+inline void add_norm_terms(WorkerSums& worker, const core::Unit& unit, std::int64_t entry,
                            const UnitStats& stats, double norm_type, double powers) {
   if (is_power_norm(norm_type)) {
-    core::add_exactly(range.sums.limbs, powers);
+    core::add_exactly(worker.sums.limbs, powers);
   } else if (norm_type != 0.0) {
-    add_squares(range.sums, stats, unit.dtype);
-  } else if (stats.zeros < unit.elements && range.counted != entry) {
-    range.counted = entry;
-    core::add_exactly(range.sums.limbs, 1.0);
+    add_squares(worker.sums, stats, unit.dtype);
+  } else if (stats.zeros < unit.elements && worker.counted != entry) {
+    worker.counted = entry;
+    core::add_exactly(worker.sums.limbs, 1.0);
   }
 }
 
-/// Runs `loop(unit, &stats)`, which may write, on every unit of the plan.
+/// Runs `loop(unit, next, &stats)`, which may write, on every unit of the plan.
 template <typename Loop>
 core::GradSums collect(const core::UnitPlan& plan, double norm_type, const Loop& loop) {
-  // A tensor must not be counted by two ranges.
+  // A tensor must not be counted by two workers.
   const std::int64_t ranges = norm_type == 0.0 ? 1 : range_count(plan);
-  std::vector<RangeSums> sums(static_cast<std::size_t>(ranges));
-  for_each_unit(plan, ranges, [&](std::int64_t range, const core::Unit& unit, std::int64_t entry) {
-    RangeSums& mine = sums[static_cast<std::size_t>(range)];
-    const double powers = is_power_norm(norm_type) ? power_sum(unit, norm_type) : 0.0;
+  std::vector<WorkerSums> sums(static_cast<std::size_t>(worker_count(ranges)));
+  for_each_unit(plan, ranges, [&](const UnitVisit& visit) {
+    WorkerSums& mine = sums[static_cast<std::size_t>(visit.worker)];
+    const double powers = is_power_norm(norm_type) ? power_sum(visit.unit, norm_type) : 0.0;
     UnitStats stats;
-    loop(unit, &stats);
-    add_counts(mine.sums, stats, unit.elements);
-    add_norm_terms(mine, unit, entry, stats, norm_type, powers);
+    loop(visit.unit, visit.next, &stats);
+    add_counts(mine.sums, stats, visit.unit.elements);
+    add_norm_terms(mine, visit.unit, visit.entry, stats, norm_type, powers);
   });
   for (std::size_t i = 1; i < sums.size(); ++i) {
     core::merge(sums[0].sums, sums[i].sums);

@@ -87,14 +87,16 @@ std::vector<EntryFinding> scan_plan(const core::UnitPlan& plan,
   const core::PlanEntry* entries = plan.entries().data();
   const std::int64_t ranges = range_count(plan);
   std::vector<std::vector<EntryFinding>> per_range(static_cast<std::size_t>(ranges));
-  for_each_unit(plan, ranges, [&](std::int64_t range, const core::Unit& unit, std::int64_t entry) {
+  for_each_unit(plan, ranges, [&](const UnitVisit& visit) {
+    const core::Unit& unit = visit.unit;
     UnitStats stats;
     table.stats[unit.dtype](memory_of(unit), unit.elements, &stats);
     if (stats.infs + stats.nans > 0) {
-      const std::int64_t width = widths[static_cast<std::size_t>(entry)];
-      const auto bytes = static_cast<std::int64_t>(unit.address - entries[entry].address);
+      const std::int64_t width = widths[static_cast<std::size_t>(visit.entry)];
+      const auto bytes = static_cast<std::int64_t>(unit.address - entries[visit.entry].address);
       const std::int64_t offset = bytes / core::element_bytes(unit.dtype) / width;
-      per_range[static_cast<std::size_t>(range)].push_back({entry, scan(unit, width, offset)});
+      per_range[static_cast<std::size_t>(visit.range)].push_back(
+          {visit.entry, scan(unit, width, offset)});
     }
   });
   std::vector<EntryFinding> all;

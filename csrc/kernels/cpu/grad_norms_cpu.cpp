@@ -22,16 +22,16 @@ std::vector<UnitStats> unit_stats(const core::UnitPlan& plan, double norm_type) 
   const KernelTable& table = kernels();
   std::vector<UnitStats> all(plan.unit_total());
   const core::PlanEntry* entries = plan.entries().data();
-  for_each_unit(plan, range_count(plan),
-                [&](std::int64_t /*range*/, const core::Unit& unit, std::int64_t entry) {
-                  const std::uint64_t offset = unit.address - entries[entry].address;
-                  UnitStats& stats = all[core::first_unit(entries, entry) +
-                                         offset / static_cast<std::uint64_t>(core::kUnitBytes)];
-                  table.stats[unit.dtype](memory_of(unit), unit.elements, &stats);
-                  if (is_power_norm(norm_type)) {
-                    stats.sum = power_sum(unit, norm_type);
-                  }
-                });
+  for_each_unit(plan, range_count(plan), [&](const UnitVisit& visit) {
+    const core::Unit& unit = visit.unit;
+    const std::uint64_t offset = unit.address - entries[visit.entry].address;
+    UnitStats& stats = all[core::first_unit(entries, visit.entry) +
+                           offset / static_cast<std::uint64_t>(core::kUnitBytes)];
+    table.stats[unit.dtype](memory_of(unit), unit.elements, &stats);
+    if (is_power_norm(norm_type)) {
+      stats.sum = power_sum(unit, norm_type);
+    }
+  });
   return all;
 }
 

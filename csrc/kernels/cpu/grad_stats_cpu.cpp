@@ -20,9 +20,14 @@ namespace {
 core::GradSums read_pass(at::TensorList grads, double norm_type) {
   const KernelTable& table = kernels();
   const ops::GradientPlan plan(grads, ops::Access::kRead);
-  return collect(plan.units(), norm_type, [&](const core::Unit& unit, UnitStats* stats) {
-    table.stats[unit.dtype](memory_of(unit), unit.elements, stats);
-  });
+  return collect(plan.units(), norm_type,
+                 [&](const core::Unit& unit, std::uint64_t next, UnitStats* stats) {
+                   if (next != 0 && unit.elements == core::unit_elements(unit.dtype)) {
+                     table.whole_unit_stats[unit.dtype](memory_of(unit), as_pointer(next), stats);
+                     return;
+                   }
+                   table.stats[unit.dtype](memory_of(unit), unit.elements, stats);
+                 });
 }
 
 // An inverse of exactly 1 leaves the values, so nothing is written.
@@ -32,8 +37,9 @@ core::GradSums unscale_pass(at::TensorList grads, double norm_type, float invers
   }
   const KernelTable& table = kernels();
   const ops::GradientPlan plan(grads, ops::Access::kWrite);
-  const core::GradSums sums =
-      collect(plan.units(), norm_type, [&](const core::Unit& unit, UnitStats* stats) {
+  const core::GradSums sums = collect(
+      plan.units(), norm_type,
+      [&](const core::Unit& unit, std::uint64_t /*next*/, UnitStats* stats) {
         table.unscale_with_stats[unit.dtype](memory_of(unit), unit.elements, inverse, stats);
       });
   plan.copy_back();
@@ -43,8 +49,9 @@ core::GradSums unscale_pass(at::TensorList grads, double norm_type, float invers
 core::GradSums clamp_pass(at::TensorList grads, float inverse, double clip_value) {
   const KernelTable& table = kernels();
   const ops::GradientPlan plan(grads, ops::Access::kWrite);
-  const core::GradSums sums =
-      collect(plan.units(), /*norm_type=*/2.0, [&](const core::Unit& unit, UnitStats* stats) {
+  const core::GradSums sums = collect(
+      plan.units(), /*norm_type=*/2.0,
+      [&](const core::Unit& unit, std::uint64_t /*next*/, UnitStats* stats) {
         table.unscale_clamp[unit.dtype](memory_of(unit), unit.elements, inverse, clip_value, stats);
       });
   plan.copy_back();

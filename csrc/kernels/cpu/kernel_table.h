@@ -43,6 +43,9 @@ struct KernelTable {
   /// Reads only.
   void (*stats[kDataTypes])(const void* values, std::int64_t count, UnitStats* stats);
 
+  /// The same for a whole unit, and fetches what lies at `next` meanwhile.
+  void (*whole_unit_stats[kDataTypes])(const void* values, const void* next, UnitStats* stats);
+
   /// Multiplies in place as torch's unscale does: `inv_scale == 1` writes nothing (torch's would quiet
   /// a signalling NaN of 16 bits), else the product in float32 (float64 for float64) is rounded to
   /// nearest even. `stats` are of the values before, but `overflows`.

@@ -128,14 +128,14 @@ void repeat(Function function) {
 }
 
 template <typename V, typename Elements>
-void add_block(typename Elements::Stats& stats, const char* from, std::int64_t bytes) {
+void add_block(typename Elements::Stats& stats, const char* from, std::int64_t bytes,
+               const char* prefetch) {
   constexpr int kRound = Elements::Stats::kRound;
-  const std::int64_t ahead = bytes == kBlockBytes ? kPrefetchBytes : 0;
   stats.begin_block();
   std::int64_t done = 0;
   for (; done + kRound * V::kBytes <= bytes; done += kRound * V::kBytes) {
     for (int line = 0; line < kRound * V::kBytes; line += kCacheLine) {
-      __builtin_prefetch(from + done + line + ahead);
+      __builtin_prefetch(prefetch + done + line);
     }
     repeat<kRound>([&](int i) {
       const char* vector = from + done + i * V::kBytes;
@@ -192,7 +192,9 @@ UnitStats unit_stats(Pointer values, std::int64_t count, Store store) {
   for_each_piece(count * Elements::kBytes, kUnitBytes, [&](std::int64_t unit, std::int64_t size) {
     typename Elements::Stats stats;
     for_each_piece(size, kBlockBytes, [&](std::int64_t block, std::int64_t bytes) {
-      add_block<V, Elements>(stats, values + unit + block, bytes);
+      const char* from = values + unit + block;
+      add_block<V, Elements>(stats, from, bytes,
+                             bytes == kBlockBytes ? from + kPrefetchBytes : from);
       result.overflows += store(values + unit + block, bytes);
     });
     stats.end_unit(size, result);
@@ -222,6 +224,20 @@ struct Loops {
   [[gnu::flatten]] static void stats(const void* values, std::int64_t count, UnitStats* stats) {
     *stats = unit_stats<V, Elements>(static_cast<const char*>(values), count,
                                      [](const char*, std::int64_t) { return 0; });
+  }
+
+  [[gnu::flatten]] static void whole_unit_stats(const void* values, const void* next,
+                                                UnitStats* result) {
+    constexpr std::int64_t kHere = kUnitBytes - kPrefetchBytes;
+    const char* from = static_cast<const char*>(values);
+    typename Elements::Stats stats;
+    for (std::int64_t block = 0; block < kUnitBytes; block += kBlockBytes) {
+      const char* prefetch = block < kHere ? from + block + kPrefetchBytes
+                                          : static_cast<const char*>(next) + (block - kHere);
+      add_block<V, Elements>(stats, from + block, kBlockBytes, prefetch);
+    }
+    *result = {};
+    stats.end_unit(kUnitBytes, *result);
   }
 
   [[gnu::flatten]] static void unscale_with_stats(void* values, std::int64_t count, float inv_scale,
@@ -254,12 +270,14 @@ constexpr KernelTable make_table(const char* name) noexcept {
   using BF16 = Loops<V, BFloat16<V>>;
   using F32 = Loops<V, Float32<V>>;
   using F64 = Loops<V, Float64<V>>;
-  return {name,
-          {F16::stats, BF16::stats, F32::stats, F64::stats},
-          {F16::unscale_with_stats, BF16::unscale_with_stats, F32::unscale_with_stats,
-           F64::unscale_with_stats},
-          {F16::unscale_clamp, BF16::unscale_clamp, F32::unscale_clamp, F64::unscale_clamp},
-          {F16::multiply, BF16::multiply, F32::multiply, F64::multiply}};
+  return {
+      name,
+      {F16::stats, BF16::stats, F32::stats, F64::stats},
+      {F16::whole_unit_stats, BF16::whole_unit_stats, F32::whole_unit_stats, F64::whole_unit_stats},
+      {F16::unscale_with_stats, BF16::unscale_with_stats, F32::unscale_with_stats,
+       F64::unscale_with_stats},
+      {F16::unscale_clamp, BF16::unscale_clamp, F32::unscale_clamp, F64::unscale_clamp},
+      {F16::multiply, BF16::multiply, F32::multiply, F64::multiply}};
 }
 
 }  // namespace

@@ -17,10 +17,9 @@ namespace {
 void multiply(at::TensorList grads, float factor) {
   const KernelTable& table = kernels();
   const ops::GradientPlan plan(grads, ops::Access::kWrite);
-  for_each_unit(plan.units(), range_count(plan.units()),
-                [&](std::int64_t /*range*/, const core::Unit& unit, std::int64_t /*entry*/) {
-                  table.multiply[unit.dtype](memory_of(unit), unit.elements, factor);
-                });
+  for_each_unit(plan.units(), range_count(plan.units()), [&](const UnitVisit& visit) {
+    table.multiply[visit.unit.dtype](memory_of(visit.unit), visit.unit.elements, factor);
+  });
   plan.copy_back();
 }
 

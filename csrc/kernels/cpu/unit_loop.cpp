@@ -5,6 +5,7 @@
 #include "kernels/cpu/unit_loop.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include <ATen/Parallel.h>
 #include <xmmintrin.h>
@@ -18,6 +19,9 @@ namespace {
 
 // Below it one thread is faster: entering a region costs some microseconds when the other threads sleep.
 constexpr std::int64_t kSerialBytes = std::int64_t{512} * 1024;
+
+// Threads take ranges as they come to it: one that sleeps when a pass begins, or is held up, takes fewer.
+constexpr std::int64_t kRangesPerThread = 8;
 
 // The calling thread's rounding and flush modes, on a thread of the pool for as long as it works for us.
 class ControlWordGuard {
@@ -34,24 +38,32 @@ class ControlWordGuard {
 }  // namespace
 
 std::int64_t range_count(const core::UnitPlan& plan) {
-  if (plan.bytes() < kSerialBytes || at::in_parallel_region()) {
+  if (plan.bytes() < kSerialBytes || at::in_parallel_region() || at::get_num_threads() == 1) {
     return 1;
   }
-  return std::min<std::int64_t>(at::get_num_threads(), plan.unit_total());
+  const auto ranges = static_cast<std::int64_t>(at::get_num_threads()) * kRangesPerThread;
+  return std::min<std::int64_t>(ranges, plan.unit_total());
 }
 
-void run_ranges(std::int64_t ranges, c10::function_ref<void(std::int64_t range)> body) {
+std::int64_t worker_count(std::int64_t ranges) {
+  return ranges == 1 ? 1 : std::min<std::int64_t>(at::get_num_threads(), ranges);
+}
+
+void run_ranges(std::int64_t ranges,
+                c10::function_ref<void(std::int64_t worker, std::int64_t range)> body) {
   if (ranges == 1) {
-    body(0);
+    body(0, 0);
     return;
   }
   const unsigned callers_word = _mm_getcsr();
-  at::parallel_for(0, ranges, /*grain_size=*/1, [&](std::int64_t begin, std::int64_t end) {
+  std::atomic<std::int64_t> next = 0;
+  const auto work = [&](std::int64_t worker, std::int64_t /*end*/) {
     const ControlWordGuard guard(callers_word);
-    for (std::int64_t range = begin; range < end; ++range) {
-      body(range);
+    for (std::int64_t range = next++; range < ranges; range = next++) {
+      body(worker, range);
     }
-  });
+  };
+  at::parallel_for(0, worker_count(ranges), /*grain_size=*/1, work);
 }
 
 }  // namespace ampscaler::cpu

@@ -1,7 +1,7 @@
 // Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
 #pragma once
 // The one parallel region of a pass: the units of all tensors together, as contiguous ranges of about
-// equal cost, one for each of torch's threads. A range may begin inside a tensor.
+// equal cost, which may begin inside a tensor. torch's threads take them as they come to it.
 
 #include <algorithm>
 #include <cstdint>
@@ -13,13 +13,18 @@
 
 namespace ampscaler::cpu {
 
-/// As many ranges as torch has threads; 1 for a small list, where a region costs more than it saves, and
+/// Some ranges for each of torch's threads; 1 for a small list, where a region costs more than it saves, and
 /// inside a parallel region.
 std::int64_t range_count(const core::UnitPlan& plan);
 
+/// Threads that share `ranges`.
+std::int64_t worker_count(std::int64_t ranges);
+
 /// Calls `body` with every range id below `ranges`, each once, on any thread and in any order; with 1 on
-/// the calling thread. All threads compute with the caller's rounding and flushing of denormals.
-void run_ranges(std::int64_t ranges, c10::function_ref<void(std::int64_t range)> body);
+/// the calling thread. Calls with the same `worker`, which is below worker_count(), come one after the other.
+/// All threads compute with the caller's rounding and flushing of denormals.
+void run_ranges(std::int64_t ranges,
+                c10::function_ref<void(std::int64_t worker, std::int64_t range)> body);
 
 /// An address of a plan.
 inline void* as_pointer(std::uint64_t address) {
@@ -45,7 +50,26 @@ inline constexpr std::int64_t kPrefetchEntries = 8;
   }
 }
 
-/// Calls `visit(unit, entry)` for the units [begin, end) of a plan, in order; `entry` is the index of its
+/// Where the unit after `unit` of a range begins that ends before `end`; 0 after the last.
+inline std::uint64_t next_address(const core::PlanEntry* entries, std::int64_t entry,
+                                  std::uint32_t unit, std::uint32_t end, std::uint64_t address) {
+  if (unit + 1 == end) {
+    return 0;
+  }
+  return unit + 1 < entries[entry].unit_end ? address + core::kUnitBytes
+                                            : entries[entry + 1].address;
+}
+
+/// A unit on its way through a loop.
+struct UnitVisit {
+  core::Unit unit;
+  std::int64_t entry;  // the index of its tensor
+  std::uint64_t next;  // where the unit after it begins; 0 for the last of a range
+  std::int64_t range;
+  std::int64_t worker;
+};
+
+/// Calls `visit(unit, entry, next)` for the units [begin, end) of a plan, in order; `entry` is the index of its
 /// tensor.
 template <typename Visit>
 void visit_units(const core::UnitPlan& plan, std::uint32_t begin, std::uint32_t end,
@@ -58,21 +82,24 @@ void visit_units(const core::UnitPlan& plan, std::uint32_t begin, std::uint32_t 
       ++entry;
       prefetch_entry(entries, std::min(entry + kPrefetchEntries, count - 1));
     }
-    visit(core::unit_of(entries, entry, unit), entry);
+    const core::Unit found = core::unit_of(entries, entry, unit);
+    visit(found, entry, next_address(entries, entry, unit, end, found.address));
   }
 }
 
-/// Calls `visit(range, unit, entry)` for every unit of the plan. Units of one range come in order.
+/// Calls `visit(const UnitVisit&)` for every unit of the plan. Units of one range come in order.
 template <typename Visit>
 void for_each_unit(const core::UnitPlan& plan, std::int64_t ranges, const Visit& visit) {
   if (plan.unit_total() == 0) {
     return;
   }
   const std::vector<std::uint32_t> bounds = plan.split(ranges);
-  run_ranges(ranges, [&](std::int64_t range) {
+  run_ranges(ranges, [&](std::int64_t worker, std::int64_t range) {
     const auto index = static_cast<std::size_t>(range);
     visit_units(plan, bounds[index], bounds[index + 1],
-                [&](const core::Unit& unit, std::int64_t entry) { visit(range, unit, entry); });
+                [&](const core::Unit& unit, std::int64_t entry, std::uint64_t next) {
+                  visit(UnitVisit{unit, entry, next, range, worker});
+                });
   });
 }
 
