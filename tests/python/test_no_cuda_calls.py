@@ -66,7 +66,8 @@ def driver(tmp_path_factory):
 
 def calls_of_cuda(driver, tmp_path, program):
     calls = tmp_path / "calls"
-    environment = os.environ | {"LD_LIBRARY_PATH": str(driver), "CALLS_FILE": str(calls)}
+    folders = f"{driver}:{os.environ.get('LD_LIBRARY_PATH', '')}"
+    environment = os.environ | {"LD_LIBRARY_PATH": folders, "CALLS_FILE": str(calls)}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return calls.read_text().split() if calls.exists() else []

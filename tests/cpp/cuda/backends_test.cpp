@@ -97,6 +97,8 @@ std::vector<GradStatsOptions> all_options() {
                  .max_norm_tensor = at::full({1, 1}, 0.5, at::kBFloat16),
                  .eps = 1e-2});
   all.push_back({.divisor = at::zeros({}), .max_norm_tensor = three});
+  // No float holds it: the inverse of 2^24 is another float.
+  all.push_back({.divisor = at::full({}, (std::int64_t{1} << 24) + 1, at::kLong)});
   all.push_back({.max_norm_tensor = at::full({}, -1.0)});
   return all;
 }
