@@ -97,12 +97,15 @@ def resources(text: str) -> Iterator[Kernel]:
     for arch, body in parts(text, "arch = "):
         for symbol, numbers in parts(body, "Function "):
             values = dict(re.findall(r"(REG|STACK|SHARED|LOCAL):(\d+)", numbers))
+            shared = int(values["SHARED"])
+            # From sm_80 on the driver keeps 1 KB of every block that has shared memory.
+            reserved = 1024 if shared > 0 and int(re.sub(r"\D", "", arch)) >= 80 else 0
             yield Kernel(
                 short_name(symbol.rstrip(":")),
                 arch,
                 registers=int(values["REG"]),
                 stack=int(values["STACK"]),
-                shared=int(values["SHARED"]),
+                shared=shared - reserved,
                 local=int(values["LOCAL"]),
             )
 
@@ -123,9 +126,9 @@ PTX_OPERATION = re.compile(r"^\s*(?:@!?%p\d+\s+)?([a-z][\w.]*\.[\w.]+)", re.MULT
 def ptx(text: str) -> Iterator[Kernel]:
     """From `cuobjdump -ptx`: the code for GPUs to come."""
     for head, body in parts(text, r"\.visible \.entry "):
-        end = body.find("\n}\n")
-        operations = Counter(PTX_OPERATION.findall(body[:end]))
-        operations[".local"] = len(re.findall(r"^\s*\.local", body[:end], re.MULTILINE))
+        code = re.split(r"^[\w. ]*\.func ", body, maxsplit=1, flags=re.MULTILINE)[0]  # what is called comes after it
+        operations = Counter(PTX_OPERATION.findall(code))
+        operations[".local"] = len(re.findall(r"^\s*\.local", code, re.MULTILINE))
         yield Kernel(short_name(head.rstrip("(")), "ptx", operations=operations)
 
 

@@ -30,7 +30,7 @@ Fatbin elf code:
 arch = sm_90
 Resource usage:
  Function {SYMBOL}:
-  REG:52 STACK:0 SHARED:1132 LOCAL:0 CONSTANT[0]:2296
+  REG:52 STACK:0 SHARED:2156 LOCAL:0 CONSTANT[0]:2296
 """
 MACHINE_CODE = f"""
 	code for sm_90
@@ -51,9 +51,15 @@ PTX = f"""
 	ld.global.v4.u32 	{{%r1, %r2, %r3, %r4}}, [%rd1];
 	@%p1 bar.sync 	0;
 	membar.gl;
+{{ // callseq 0, 0
+}}
 	atom.global.inc.u32 	%r5, [%rd2], %r6;
 }}
-
+.func  (.param .b64 result) pow(
+)
+{{
+	bar.sync 	0;
+}}
 """
 
 
@@ -68,7 +74,9 @@ def test_operations_are_counted():
     assert kernel.operations == {"LDC": 1, "LDG.E.128": 1, "LDG.E.128.CONSTANT": 1, "BAR.SYNC.DEFER_BLOCKING": 1}
     (kernel,) = machine_code.ptx(PTX)
     assert kernel.name == "stats_kernel<ReadOnly, 512, 120>"
-    assert [kernel.operations[name] for name in (".local", "ld.global.v4.u32", "bar.sync", "membar.gl")] == [1] * 4
+    assert [kernel.operations[name] for name in (".local", "ld.global.v4.u32", "bar.sync", "atom.global.inc.u32")] == [
+        1
+    ] * 4
 
 
 def good_kernel():
