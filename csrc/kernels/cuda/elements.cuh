@@ -57,12 +57,12 @@ __device__ inline float decode(const Words& words, int i, float /*dtype*/) {
   return __uint_as_float(words.word[i]);
 }
 __device__ inline double decode(const Words& words, int i, double /*dtype*/) {
-  const std::uint64_t high = words.word[2 * i + 1];
-  return __longlong_as_double(static_cast<long long>(high << 32U | words.word[2 * i]));
+  const std::uint64_t high = words.word[2L * i + 1];
+  return __longlong_as_double(static_cast<long long>(high << 32U | words.word[2L * i]));
 }
 __device__ inline float decode(const Words& words, int i, __half /*dtype*/) {
   __half_raw raw;
-  raw.x = static_cast<std::uint16_t>(words.word[i / 2] >> (i % 2 * 16));
+  raw.x = static_cast<std::uint16_t>(words.word[i / 2] >> (i % 2 == 0 ? 0U : 16U));
   return __half2float(__half(raw));
 }
 __device__ inline float decode(const Words& words, int i, __nv_bfloat16 /*dtype*/) {
@@ -75,8 +75,8 @@ __device__ inline void encode(Words& words, int i, float value, float /*dtype*/)
 }
 __device__ inline void encode(Words& words, int i, double value, double /*dtype*/) {
   const auto bits = static_cast<std::uint64_t>(__double_as_longlong(value));
-  words.word[2 * i] = static_cast<std::uint32_t>(bits);
-  words.word[2 * i + 1] = static_cast<std::uint32_t>(bits >> 32U);
+  words.word[2L * i] = static_cast<std::uint32_t>(bits);
+  words.word[2L * i + 1] = static_cast<std::uint32_t>(bits >> 32U);
 }
 
 __device__ inline std::uint32_t bits_of(float value, __half /*dtype*/) {
@@ -122,7 +122,7 @@ __device__ inline Words load_words(const std::uint16_t* from) {
   Words words;
   SIMT_UNROLL
   for (int i = 0; i < 4; ++i) {
-    words.word[i] = from[2 * i] | static_cast<std::uint32_t>(from[2 * i + 1]) << 16U;
+    words.word[i] = from[2L * i] | static_cast<std::uint32_t>(from[2L * i + 1]) << 16U;
   }
   return words;
 }
@@ -143,8 +143,8 @@ __device__ inline void store_words(std::uint32_t* to, const Words& words) {
 __device__ inline void store_words(std::uint16_t* to, const Words& words) {
   SIMT_UNROLL
   for (int i = 0; i < 4; ++i) {
-    to[2 * i] = static_cast<std::uint16_t>(words.word[i]);
-    to[2 * i + 1] = static_cast<std::uint16_t>(words.word[i] >> 16U);
+    to[2L * i] = static_cast<std::uint16_t>(words.word[i]);
+    to[2L * i + 1] = static_cast<std::uint16_t>(words.word[i] >> 16U);
   }
 }
 

@@ -28,7 +28,8 @@ __device__ unsigned kind_of(Value value) {
 
 __device__ inline void add_finding(unsigned long long* row, std::uint64_t index, unsigned kind,
                                    unsigned count) {
-  atomicMin(row + kFirst, static_cast<unsigned long long>(index * 4 + kind));
+  const unsigned long long code = index * 4 + kind;
+  atomicMin(row + kFirst, code);
   atomicAdd(row + kCount, static_cast<unsigned long long>(count));
 }
 
@@ -40,8 +41,9 @@ __device__ void scan_unit(const T* values, int elements, int width, std::uint64_
   int first = 0;
   unsigned first_kind = kFiniteElement;
   for (int i = lane_id(); i < elements / width; i += kWarpSize) {
-    const unsigned a = kind_of(load(values[i * width]));
-    const unsigned b = kind_of(load(values[i * width + width - 1]));
+    const T* element = values + static_cast<std::int64_t>(i) * width;
+    const unsigned a = kind_of(load(element[0]));
+    const unsigned b = kind_of(load(element[width - 1]));
     const unsigned kind = a > b ? a : b;
     if (kind != kFiniteElement && count == 0) {
       first = i;

@@ -38,7 +38,7 @@ __device__ void multiply_element(T& element, Value factor, Visit visit) {
 template <typename T, typename Visit>
 __device__ void multiply_unit(T* values, int elements, float factor_as_float, Visit visit) {
   constexpr int kGroup = 4;
-  const auto factor = static_cast<typename Compute<T>::Type>(factor_as_float);
+  const auto factor = static_cast<Compute<T>::Type>(factor_as_float);
   const auto misalignment =
       static_cast<int>(reinterpret_cast<std::uint64_t>(values) % kVectorBytes);
   const int to_boundary =
