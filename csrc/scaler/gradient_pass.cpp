@@ -12,14 +12,13 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/isfinite.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/ones_like.h>
-#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
 #include "core/grad_stats.h"
+#include "ops/conclusions_by_torch.h"
 #include "ops/device_copy.h"
 #include "ops/pass_checks.h"
 #include "ops/pointer_set.h"
@@ -130,15 +129,28 @@ void check_all(const char* operation, const std::vector<ListPass>& passes) {
   }
 }
 
-void read_list(ListPass& pass, bool only_list) {
+// The operators make sure themselves that gradients are disjoint. Only where one refuses are its words
+// replaced by those of the method that the user has called.
+template <typename Call>
+ops::GradStats in_words_of(const char* operation, const ListPass& pass, Call call) {
+  try {
+    return call();
+  } catch (const c10::ValueError&) {
+    ops::check_disjoint(operation, pass.list.gradients);
+    throw;
+  }
+}
+
+void read_list(const char* operation, ListPass& pass, bool only_list) {
   ops::GradStatsOptions options = pass.options;
   if (!only_list) {  // the limit is for all lists together
     options.max_norm = std::nullopt;
     options.max_norm_tensor = std::nullopt;
   }
-  pass.found = pass.target.write == GradientWrite::kUnscale
-                   ? ops::unscale_with_stats_(pass.list.gradients, pass.scale, options)
-                   : ops::grad_stats(pass.list.gradients, pass.scale, options);
+  const auto read =
+      pass.target.write == GradientWrite::kUnscale ? &ops::unscale_with_stats_ : &ops::grad_stats;
+  pass.found =
+      in_words_of(operation, pass, [&] { return read(pass.list.gradients, pass.scale, options); });
 }
 
 // What all lists together have found, on the device of the scale.
@@ -298,7 +310,7 @@ PassResult run_gradient_pass(const char* operation, const std::vector<PassTarget
   std::vector<ListPass> passes = prepare(targets, scale, options);
   check_all(operation, passes);
   for (ListPass& pass : passes) {
-    read_list(pass, passes.size() == 1);
+    read_list(operation, pass, passes.size() == 1);
   }
   const ops::GradStats all = combine(operation, passes, scale, options);
   const bool limited = options.max_norm.has_value() || options.max_norm_tensor.has_value();
@@ -346,12 +358,15 @@ std::vector<DeviceFoundInf> clamp_gradients(const PassTarget& target, const at::
   const std::vector<PassTarget> targets{
       {target.gradients, /*scaled=*/true, GradientWrite::kUnscale}};
   const std::vector<ListPass> passes = prepare(targets, factor, options);
-  check_all("clip_grad_value_", passes);
+  constexpr const char* kOperation = "clip_grad_value_";
+  check_all(kOperation, passes);
   std::vector<DeviceFoundInf> flags;
   flags.reserve(passes.size());
   for (const ListPass& pass : passes) {
-    const ops::GradStats found = ops::unscale_clamp_(pass.list.gradients, pass.scale, clip_value,
-                                                     pass.options.divisor, pass.options.user_scale);
+    const ops::GradStats found = in_words_of(kOperation, pass, [&] {
+      return ops::unscale_clamp_(pass.list.gradients, pass.scale, clip_value, pass.options.divisor,
+                                 pass.options.user_scale);
+    });
     flags.push_back({pass.list.device, own_flag(found)});
   }
   return flags;
@@ -359,15 +374,10 @@ std::vector<DeviceFoundInf> clamp_gradients(const PassTarget& target, const at::
 
 InverseScale inverse_scale(const at::Tensor& scale, const std::optional<at::Tensor>& divisor) {
   const c10::AutoGradMode no_grad(false);
-  at::Tensor product = scale.to(at::kDouble);
-  at::Tensor found_inf = at::zeros({}, scale.options());
-  if (divisor) {
-    const at::Tensor value = ops::on_device(*divisor, scale.device()).reshape({}).to(at::kDouble);
-    const at::Tensor valid = value.gt(0).logical_and(at::isfinite(value));
-    product = product * at::where(valid, value, at::ones_like(value));
-    found_inf = valid.logical_not().to(at::kFloat);
-  }
-  return {product.reciprocal().to(at::kFloat), found_inf};
+  const ops::ScalingTensors scaling =
+      ops::make_scaling(scale, on_device(divisor, scale.device()), {}, at::kDouble);
+  return {ops::inverse_scale(scaling),
+          ops::is_valid_divisor(scaling.divisor).logical_not().to(at::kFloat)};
 }
 
 }  // namespace ampscaler
