@@ -11,12 +11,10 @@ import torch
 from checkout import commit
 
 import ampscaler
+from ampscaler import _C
 from clipping.clock import Cell, last_level_cache_bytes, summary
 
 SCHEMA = "clip_grad_norm/1"
-
-# What csrc/kernels/cpu/isa.cpp asks the processor for, the widest set of loops first.
-ISA_FEATURES = {"avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"}, "avx2": {"avx2", "fma", "f16c"}}
 
 
 def cpu_facts(key: str) -> str:
@@ -25,13 +23,6 @@ def cpu_facts(key: str) -> str:
     except OSError:
         lines = []
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(key)), "")
-
-
-def cpu_isa() -> str:
-    """The set of loops that our library uses in this process."""
-    features = set(cpu_facts("flags").split())
-    best = next((name for name, needed in ISA_FEATURES.items() if needed <= features), "baseline")
-    return os.environ.get("AMPSCALER_CPU_ISA") or best
 
 
 def load_average() -> float:
@@ -52,7 +43,7 @@ def software() -> dict[str, str]:
         "torch": torch.__version__,
         "torch_cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "ampscaler": ampscaler.__version__,
-        "cpu_isa": cpu_isa(),
+        "cpu_isa": _C.cpu_kernels(),
         "commit": commit(),
         "python": platform.python_version(),
     }

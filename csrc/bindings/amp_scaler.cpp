@@ -15,35 +15,24 @@
 
 #include "bindings/amp_scaler_class.h"
 #include "bindings/bindings.h"
+#include "bindings/fp16_grads.h"
 #include "bindings/python_optimizer.h"
 #include "bindings/python_warnings.h"
 #include "bindings/step_result.h"
+#include "bindings/types.h"
 
 namespace ampscaler::bindings {
 namespace {
 
 using Release = py::gil_scoped_release;
 
-Fp16Grads parse_fp16_grads(const std::string& name) {
-  if (name == "error") {
-    return Fp16Grads::kError;
-  }
-  if (name == "in_place") {
-    return Fp16Grads::kInPlace;
-  }
-  TORCH_CHECK_VALUE(name == "in_optimizer",
-                    "AmpScaler: fp16_grads: expected 'error', 'in_place' or 'in_optimizer', got '",
-                    name, "'");
-  return Fp16Grads::kInOptimizer;
-}
-
 c10::Device to_device(const py::object& device) {
   return py::cast<c10::Device>(py::module_::import("torch").attr("device")(device));
 }
 
-std::unique_ptr<AmpScaler> make_scaler(const py::object& device, double init_scale,
-                                       double growth_factor, double backoff_factor,
-                                       std::int64_t growth_interval, bool enabled,
+std::unique_ptr<AmpScaler> make_scaler(const py::object& device, Real init_scale,
+                                       Real growth_factor, Real backoff_factor,
+                                       Integer growth_interval, bool enabled,
                                        const std::optional<ScalePolicy>& policy,
                                        const std::string& fp16_grads) {
   AmpScalerOptions options(to_device(device));
@@ -253,9 +242,16 @@ void bind_numbers(ScalerClass& scaler) {
       .def("get_growth_factor", &AmpScaler::get_growth_factor)
       .def("get_backoff_factor", &AmpScaler::get_backoff_factor)
       .def("get_growth_interval", &AmpScaler::get_growth_interval)
-      .def("set_growth_factor", &AmpScaler::set_growth_factor, py::arg("new_factor"))
-      .def("set_backoff_factor", &AmpScaler::set_backoff_factor, py::arg("new_factor"))
-      .def("set_growth_interval", &AmpScaler::set_growth_interval, py::arg("new_interval"))
+      .def(
+          "set_growth_factor", [](AmpScaler& self, Real value) { self.set_growth_factor(value); },
+          py::arg("new_factor"))
+      .def(
+          "set_backoff_factor", [](AmpScaler& self, Real value) { self.set_backoff_factor(value); },
+          py::arg("new_factor"))
+      .def(
+          "set_growth_interval",
+          [](AmpScaler& self, Integer value) { self.set_growth_interval(value); },
+          py::arg("new_interval"))
       .def("__reduce_ex__", &refuse_pickle)
       .def("state_dict", &state_dict,
            "The five entries of torch.amp.GradScaler.state_dict(). Waits once.")

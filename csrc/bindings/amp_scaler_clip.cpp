@@ -11,12 +11,12 @@
 #include "bindings/amp_scaler_class.h"
 #include "bindings/python_optimizer.h"
 #include "bindings/python_warnings.h"
+#include "bindings/types.h"
 
 namespace ampscaler::bindings {
 namespace {
 
 using Release = py::gil_scoped_release;
-using Number = std::variant<double, at::Tensor>;
 
 PythonOptimizer adapt(const py::object& optimizer) { return {optimizer, py::args(), py::kwargs()}; }
 
@@ -46,23 +46,23 @@ class Adapters {
 
 MaxNorm to_max_norm(const Number& number) {
   const auto* tensor = std::get_if<at::Tensor>(&number);
-  return tensor != nullptr ? MaxNorm(*tensor) : MaxNorm(std::get<double>(number));
+  return tensor != nullptr ? MaxNorm(*tensor) : MaxNorm(std::get<Real>(number));
 }
 
 at::Tensor clip_grad_norm_(AmpScaler& self, const py::object& optimizers, const Number& max_norm,
-                           double norm_type, double eps) {
+                           Real norm_type, Real eps) {
   const Adapters adapters(optimizers);
   const Release no_gil;
   return self.clip_grad_norm_(adapters.all(), to_max_norm(max_norm), norm_type, eps);
 }
 
-void clip_grad_value_(AmpScaler& self, const py::object& optimizer, double clip_value) {
+void clip_grad_value_(AmpScaler& self, const py::object& optimizer, Real clip_value) {
   PythonOptimizer adapter = adapt(optimizer);
   const Release no_gil;
   self.clip_grad_value_(adapter, clip_value);
 }
 
-at::Tensor grad_norm(const AmpScaler& self, const py::object& optimizers, double norm_type) {
+at::Tensor grad_norm(const AmpScaler& self, const py::object& optimizers, Real norm_type) {
   const Adapters adapters(optimizers);
   const Release no_gil;
   return self.grad_norm(adapters.all(), norm_type);

@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include <pybind11/typing.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <ampscaler/gradient_pass.h>
@@ -19,11 +18,11 @@
 #include "bindings/param_group_walk.h"
 #include "bindings/pass_target.h"
 #include "bindings/python_optimizer.h"
+#include "bindings/types.h"
 
 namespace ampscaler::bindings {
 namespace {
 
-using FoundInfPerDevice = py::typing::Dict<c10::Device, at::Tensor>;
 using OptionalTensor = std::optional<at::Tensor>;
 
 std::optional<std::vector<PassTarget>> collect_all(const std::vector<Target>& targets) {
@@ -63,7 +62,7 @@ bool may_be_read(const std::vector<PassTarget>& targets) {
 
 std::optional<Result> run(const std::string& operation, const std::vector<Target>& targets,
                           const at::Tensor& scale, const std::optional<Number>& divisor,
-                          double norm_type, const std::optional<Number>& max_norm, double eps) {
+                          Real norm_type, const std::optional<Number>& max_norm, Real eps) {
   const std::optional<std::vector<PassTarget>> collected = collect_all(targets);
   if (!collected) {
     return std::nullopt;
@@ -75,8 +74,8 @@ std::optional<Result> run(const std::string& operation, const std::vector<Target
   options.divisor = to_tensor(divisor);
   options.norm_type = norm_type;
   options.eps = eps;
-  if (max_norm && std::holds_alternative<double>(*max_norm)) {
-    options.max_norm = std::get<double>(*max_norm);
+  if (max_norm && std::holds_alternative<Real>(*max_norm)) {
+    options.max_norm = std::get<Real>(*max_norm);
   } else {
     options.max_norm_tensor = to_tensor(max_norm);
   }
@@ -93,7 +92,7 @@ std::optional<Result> run(const std::string& operation, const std::vector<Target
 }
 
 std::optional<FoundInfPerDevice> clamp(const Target& target, const at::Tensor& scale,
-                                       const std::optional<Number>& divisor, double clip_value) {
+                                       const std::optional<Number>& divisor, Real clip_value) {
   const std::optional<PassTarget> collected = collect(target);
   if (!collected) {
     return std::nullopt;

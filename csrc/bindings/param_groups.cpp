@@ -8,18 +8,16 @@
 #include <optional>
 #include <utility>
 
-#include <pybind11/typing.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <ampscaler/gradient_groups.h>
 
 #include "bindings/bindings.h"
 #include "bindings/param_group_walk.h"
+#include "bindings/types.h"
 
 namespace ampscaler::bindings {
 namespace {
-
-using FoundInfPerDevice = py::typing::Dict<c10::Device, at::Tensor>;
 
 // torch raises for these, although we could take them.
 bool is_refused_by_torch(const at::Tensor& gradient, bool allow_fp16) {

@@ -7,6 +7,7 @@
 #include <ATen/ops/full.h>
 #include <pybind11/gil_safe_call_once.h>
 
+#include "bindings/fp16_grads.h"
 #include "bindings/param_group_walk.h"
 #include "bindings/python_optimizer.h"
 
@@ -42,7 +43,9 @@ std::optional<at::Tensor> to_tensor(const std::optional<Number>& number) {
     return std::nullopt;
   }
   const auto* tensor = std::get_if<at::Tensor>(&*number);
-  return tensor != nullptr ? *tensor : at::full({}, std::get<double>(*number), at::kDouble);
+  return tensor != nullptr
+             ? *tensor
+             : at::full({}, static_cast<double>(std::get<Real>(*number)), at::kDouble);
 }
 
 Target read_target(const py::object& optimizer, const py::object& state, GradientWrite write,
@@ -72,8 +75,8 @@ Target clip_target(const py::object& optimizer, const py::object& state, bool en
   target.scale_is_one = scale_is_one;
   target.amp_aware = target.amp_aware && enabled;
   target.folds_clip = target.amp_aware && folds_clip(optimizer);
-  target.allow_fp16 = !enabled || !target.scaled || fp16_grads == "in_place" ||
-                      (fp16_grads == "in_optimizer" && target.amp_aware);
+  target.allow_fp16 = may_clip_fp16(parse_fp16_grads(fp16_grads), enabled && target.scaled,
+                                    /*by_optimizer=*/target.amp_aware);
   return target;
 }
 

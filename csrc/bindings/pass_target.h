@@ -4,15 +4,14 @@
 // iteration, and its gradients.
 
 #include <optional>
-#include <variant>
 
 #include <torch/csrc/utils/pybind.h>
 
 #include <ampscaler/gradient_pass.h>
 
-namespace ampscaler::bindings {
+#include "bindings/types.h"
 
-using Number = std::variant<double, at::Tensor>;
+namespace ampscaler::bindings {
 
 std::optional<at::Tensor> to_tensor(const std::optional<Number>& number);
 

@@ -11,13 +11,15 @@
 #include <ampscaler/scale_policy.h>
 
 #include "bindings/bindings.h"
+#include "bindings/types.h"
 
 namespace ampscaler::bindings {
 namespace {
 
 using Limit = std::optional<double>;
 
-ScalePolicy make_policy(const Limit& min_scale, const Limit& max_scale, bool fix_upstream) {
+ScalePolicy make_policy(const std::optional<Real>& min_scale, const std::optional<Real>& max_scale,
+                        bool fix_upstream) {
   return ScalePolicy().min_scale(min_scale).max_scale(max_scale).fix_upstream(fix_upstream);
 }
 
@@ -39,7 +41,8 @@ Fields fields_of(const ScalePolicy& self) {
 // Pickles from before fix_upstream end with max_scale.
 ScalePolicy from_fields(const Fields& fields) {
   const bool fix_upstream = fields.size() > 2 && py::cast<bool>(fields[2]);
-  return make_policy(py::cast<Limit>(fields[0]), py::cast<Limit>(fields[1]), fix_upstream);
+  return make_policy(py::cast<std::optional<Real>>(fields[0]),
+                     py::cast<std::optional<Real>>(fields[1]), fix_upstream);
 }
 
 // Python's own way with pickle protocols below 2 would end the process, on an object without its base.

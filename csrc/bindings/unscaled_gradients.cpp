@@ -14,8 +14,6 @@
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/maximum.h>
 #include <c10/core/GradMode.h>
-#include <c10/core/UndefinedTensorImpl.h>
-#include <pybind11/typing.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <ampscaler/gradient_pass.h>
@@ -24,12 +22,10 @@
 #include "bindings/bindings.h"
 #include "bindings/param_group_walk.h"
 #include "bindings/pass_target.h"
+#include "bindings/types.h"
 
 namespace ampscaler::bindings {
 namespace {
-
-using FoundInfPerDevice = py::typing::Dict<c10::Device, at::Tensor>;
-using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
 
 std::int64_t version_of(const at::Tensor& gradient) {
   return gradient.is_inference() ? 0 : gradient._version();

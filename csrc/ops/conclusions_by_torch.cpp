@@ -30,10 +30,6 @@ at::Tensor is_usable(const at::Tensor& factor) {
   return factor.isfinite().logical_and(factor.abs() >= core::kSmallestFactor);
 }
 
-at::Tensor is_valid_divisor(const at::Tensor& divisor) {
-  return divisor.isfinite().logical_and(divisor > 0);
-}
-
 // core::total_scale.
 at::Tensor total_scale(const ScalingTensors& scaling) {
   return scaling.scale * at::where(is_valid_divisor(scaling.divisor), scaling.divisor,
@@ -147,6 +143,10 @@ ClipTensors make_clip_rule(std::optional<double> max_norm, const OptionalTensor&
     return {max_norm_tensor->reshape({}).to(real), eps};
   }
   return {max_norm.has_value() ? OptionalTensor(at::full({}, *max_norm, real)) : std::nullopt, eps};
+}
+
+at::Tensor is_valid_divisor(const at::Tensor& divisor) {
+  return divisor.isfinite().logical_and(divisor > 0);
 }
 
 at::Tensor inverse_scale(const ScalingTensors& scaling) {

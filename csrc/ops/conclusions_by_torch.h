@@ -31,7 +31,8 @@ struct ClipTensors {
 ClipTensors make_clip_rule(std::optional<double> max_norm, const OptionalTensor& max_norm_tensor,
                            double eps, const at::TensorOptions& real);
 
-/// core::inverse_scale and core::norm_factor.
+/// core::is_valid_divisor, core::inverse_scale and core::norm_factor.
+at::Tensor is_valid_divisor(const at::Tensor& divisor);
 at::Tensor inverse_scale(const ScalingTensors& scaling);
 at::Tensor norm_factor(const ScalingTensors& scaling);
 

@@ -12,7 +12,7 @@
 
 #include "ampscaler/amp_scaler.h"
 #include "ampscaler/gradient_pass.h"
-#include "core/finite.h"
+#include "core/clip.h"
 #include "ops/device_copy.h"
 #include "optim/torch_optimizer.h"
 #include "scaler/amp_scaler_impl.h"
@@ -47,10 +47,8 @@ bool is_real_scalar(const at::Tensor& tensor) {
 void AmpScaler::Impl::check_may_clip(const char* method, const JointPass::Member& member,
                                      const PassTarget& target, bool by_optimizer) const {
   TORCH_CHECK(core::may_clip(member.entry.stage), method, "() is being called after step().");
-  const Fp16Grads half = options.fp16_grads();
-  const bool may_be_half = !target.scaled || half == Fp16Grads::kInPlace ||
-                           (half == Fp16Grads::kInOptimizer && by_optimizer);
-  TORCH_CHECK_VALUE(may_be_half || !has_half_gradients(target.gradients),
+  TORCH_CHECK_VALUE(may_clip_fp16(options.fp16_grads(), target.scaled, by_optimizer) ||
+                        !has_half_gradients(target.gradients),
                     "Attempting to unscale FP16 gradients.");
 }
 
@@ -161,7 +159,7 @@ void AmpScaler::Impl::check_may_set_divisor() const {
 
 void AmpScaler::set_grad_divisor(double divisor) {
   const ExclusiveUse use(impl().user);
-  TORCH_CHECK_VALUE(core::is_finite(divisor) && divisor > 0.0, kSetDivisor,
+  TORCH_CHECK_VALUE(core::is_valid_divisor(divisor), kSetDivisor,
                     ": divisor: expected a positive finite number, got ", divisor, ".");
   impl().check_may_set_divisor();
   const at::Device device =

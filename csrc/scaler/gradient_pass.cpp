@@ -12,14 +12,13 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/isfinite.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/ones_like.h>
-#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
 #include "core/grad_stats.h"
+#include "ops/conclusions_by_torch.h"
 #include "ops/device_copy.h"
 #include "ops/pass_checks.h"
 #include "ops/pointer_set.h"
@@ -357,7 +356,8 @@ std::vector<DeviceFoundInf> clamp_gradients(const PassTarget& target, const at::
   const std::vector<PassTarget> targets{
       {target.gradients, /*scaled=*/true, GradientWrite::kUnscale}};
   const std::vector<ListPass> passes = prepare(targets, factor, options);
-  check_all("clip_grad_value_", passes);
+  constexpr const char* kOperation = "clip_grad_value_";
+  check_all(kOperation, passes);
   std::vector<DeviceFoundInf> flags;
   flags.reserve(passes.size());
   for (const ListPass& pass : passes) {
@@ -370,15 +370,10 @@ std::vector<DeviceFoundInf> clamp_gradients(const PassTarget& target, const at::
 
 InverseScale inverse_scale(const at::Tensor& scale, const std::optional<at::Tensor>& divisor) {
   const c10::AutoGradMode no_grad(false);
-  at::Tensor product = scale.to(at::kDouble);
-  at::Tensor found_inf = at::zeros({}, scale.options());
-  if (divisor) {
-    const at::Tensor value = ops::on_device(*divisor, scale.device()).reshape({}).to(at::kDouble);
-    const at::Tensor valid = value.gt(0).logical_and(at::isfinite(value));
-    product = product * at::where(valid, value, at::ones_like(value));
-    found_inf = valid.logical_not().to(at::kFloat);
-  }
-  return {product.reciprocal().to(at::kFloat), found_inf};
+  const ops::ScalingTensors scaling =
+      ops::make_scaling(scale, on_device(divisor, scale.device()), {}, at::kDouble);
+  return {ops::inverse_scale(scaling),
+          ops::is_valid_divisor(scaling.divisor).logical_not().to(at::kFloat)};
 }
 
 }  // namespace ampscaler

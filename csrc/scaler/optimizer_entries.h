@@ -29,9 +29,7 @@ struct Participant {
   const std::vector<at::Tensor> parameters;
 };
 
-/// Parameters that are remembered but not kept alive. Nothing else can come to live at the address of
-/// one while it is remembered.
-using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+/// Parameters that are remembered but not kept alive.
 using RememberedParameters = std::vector<WeakTensor>;
 
 struct OptimizerEntry {

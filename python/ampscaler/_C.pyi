@@ -24,6 +24,7 @@ __all__: list[str] = [
     "clamp_gradients",
     "clip_target",
     "combine_found_inf",
+    "cpu_kernels",
     "factor_names",
     "has_unscale_kernel",
     "host_read_count",
@@ -353,6 +354,11 @@ def clip_target(
 def combine_found_inf(found_infs: collections.abc.Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:
     """
     The maximum of the flags, exactly 0 or 1. Does not wait.
+    """
+
+def cpu_kernels() -> str:
+    """
+    The loops in use on the CPU: "baseline", "avx2" or "avx512". ValueError if AMPSCALER_CPU_ISA names others than the machine has.
     """
 
 def factor_names() -> list[str]:

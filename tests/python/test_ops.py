@@ -1,5 +1,9 @@
 """torch.ops.ampscaler.*: opcheck, the Meta kernels, which backend runs, dispatcher errors, version counters."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -56,6 +60,22 @@ def test_the_stateless_operators_pass_opcheck():
 @pytest.mark.parametrize("key", ["CPU", "Meta"])
 def test_kernels_are_registered(name, key):
     assert torch._C._dispatch_has_kernel_for_dispatch_key(f"ampscaler::{name}", key)
+
+
+def loops_in_use(**environment):
+    """What another process says, as the choice is made once: (return code, name or the last line of its error)."""
+    program = "from ampscaler import _C; print(_C.cpu_kernels())"
+    variables = {**os.environ, **environment}
+    done = subprocess.run([sys.executable, "-c", program], env=variables, capture_output=True, text=True)
+    return done.returncode, (done.stdout or done.stderr).strip().splitlines()[-1]
+
+
+def test_the_environment_chooses_the_loops_of_the_cpu():
+    assert loops_in_use(AMPSCALER_CPU_ISA="baseline") == (0, "baseline")
+    code, error = loops_in_use(AMPSCALER_CPU_ISA="sse9")
+    assert code == 1 and error.startswith("ValueError: AMPSCALER_CPU_ISA: expected one of baseline")
+    code, widest = loops_in_use(AMPSCALER_CPU_ISA="")
+    assert code == 0 and error.endswith(f"{widest} on this machine, got 'sse9'")
 
 
 def test_a_build_with_cuda_has_kernels_and_says_so_without_a_gpu():

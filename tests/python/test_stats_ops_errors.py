@@ -235,3 +235,24 @@ def test_devices_are_not_mixed(name):
     positional = (positional[0], positional[1].to("meta"), *positional[2:])
     with pytest.raises(RuntimeError, match=r"grads\[0\]: expected a tensor on meta, got one on cpu"):
         getattr(ops, name)(*positional, **keywords)
+
+
+@pytest.mark.parametrize("name", OVER_GRADIENTS)
+def test_vmap_is_refused_like_that_of_torchs_operator(name):
+    """Of a mapped list no one could say what the one norm and the one flag are."""
+
+    def torchs(gradient):
+        torch._amp_foreach_non_finite_check_and_unscale_([gradient], torch.zeros(()), ONE)
+        return gradient
+
+    def ours(gradient):
+        positional, keywords = arguments(name, [gradient])
+        getattr(ops, name)(*positional, **keywords)
+        return gradient
+
+    texts = []
+    for function in (torchs, ours):
+        with pytest.raises(RuntimeError, match="Batching rule not implemented for") as caught:
+            torch.vmap(function)(torch.ones(3, 2))
+        texts.append(str(caught.value))
+    assert texts[1] == texts[0].replace("aten::_amp_foreach_non_finite_check_and_unscale_", f"ampscaler::{name}")

@@ -28,6 +28,7 @@
 #include <ATen/core/ivalue.h>
 
 #include "ampscaler/export.h"
+#include "ampscaler/fp16_grads.h"
 #include "ampscaler/optimizer_adapter.h"
 #include "ampscaler/scale_policy.h"
 #include "ampscaler/step_result.h"
@@ -37,13 +38,6 @@ class Optimizer;
 }
 
 namespace ampscaler {
-
-/// Who may have float16 gradients, which lose small values when they are unscaled in place.
-enum class Fp16Grads {
-  kError,        // no one may have them unscaled or clipped, as in torch
-  kInPlace,      // everyone may, and they are unscaled in place
-  kInOptimizer,  // AmpAware optimizers, which unscale at higher precision; also for clip_grad_norm_
-};
 
 /// How to build an AmpScaler:
 /// `AmpScalerOptions(torch::kCPU).init_scale(1024).growth_interval(100)`.

@@ -10,10 +10,14 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/UndefinedTensorImpl.h>
 
 #include "ampscaler/export.h"
 
 namespace ampscaler {
+
+/// A tensor that is remembered but not kept alive. Nothing else can come to live at its address meanwhile.
+using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
 
 /// What the check of one device found: a 0-dim float32 tensor on that device, 1 if a gradient held
 /// inf or NaN, else 0.

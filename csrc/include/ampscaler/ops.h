@@ -169,6 +169,11 @@ AMPSCALER_API at::Tensor step_factors(const at::Tensor& found_inf,
 /// True if this build has a kernel of `unscale_` for plain tensors of that device type.
 AMPSCALER_API bool has_unscale_kernel(c10::DeviceType device_type);
 
+/// The loops in use on the CPU: "baseline", "avx2" or "avx512", the widest that the machine has, or those
+/// that AMPSCALER_CPU_ISA names. std::invalid_argument, here and from the first operator, if it names
+/// others than the machine has.
+AMPSCALER_API std::string cpu_kernels();
+
 /// Does nothing; a reference to it keeps the linker from dropping the library from a program that
 /// only uses the operators.
 AMPSCALER_API bool ensure_registered();
