@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -21,11 +22,11 @@ ROOT = HERE.parents[1]
 
 
 def nvcc_of(build: pathlib.Path) -> pathlib.Path | None:
-    """The one that CMake has found, if it has configured a build with CUDA."""
-    cache = build / "CMakeCache.txt"
-    for line in cache.read_text().splitlines() if cache.exists() else []:
-        if line.startswith("CMAKE_CUDA_COMPILER:"):
-            return pathlib.Path(line.partition("=")[2])
+    """The one that CMake has found, if it has configured a build with CUDA. It is not in the cache of CMake."""
+    for file in build.glob("CMakeFiles/*/CMakeCUDACompiler.cmake"):
+        found = re.search(r'^set\(CMAKE_CUDA_COMPILER "(.+)"\)$', file.read_text(), re.M)
+        if found:
+            return pathlib.Path(found.group(1))
     return None
 
 

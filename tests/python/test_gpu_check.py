@@ -217,3 +217,25 @@ def test_checks_go_on_after_a_failure(capsys):
     checks.expect(True, "that")
     assert (checks.count, checks.failures, checks.verdict()) == (2, ["this"], 1)
     assert "WRONG: this" in capsys.readouterr().out
+
+
+def test_the_compiler_is_the_one_that_cmake_has_found(tmp_path):
+    import common
+
+    assert common.nvcc_of(tmp_path) is None
+    folder = tmp_path / "CMakeFiles/3.30.0"
+    folder.mkdir(parents=True)
+    (folder / "CMakeCUDACompiler.cmake").write_text(
+        'set(CMAKE_CUDA_COMPILER "/a/nvcc")\nset(CMAKE_CUDA_COMPILER_ID "x")\n'
+    )
+    assert common.nvcc_of(tmp_path) == pathlib.Path("/a/nvcc")
+
+
+def test_the_compiler_of_this_build_is_found():
+    import common
+
+    build = pathlib.Path(ampscaler.__file__).parents[2]
+    if not list(build.glob("csrc/CMakeFiles/ampscaler.dir/kernels/cuda/*.cu.o")):
+        pytest.skip("no build with CUDA kernels")
+    nvcc = common.nvcc_of(build)
+    assert nvcc is not None and nvcc.is_file()
