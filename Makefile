@@ -93,7 +93,7 @@ gates: build  ## Check registers, spills, loads and barriers of the CUDA kernels
 # The counts are written beside the object files and add up from run to run, hence the deletion.
 COVERAGE_LIMIT ?= 98
 simt-coverage: build  ## Which lines of the CUDA kernels their tests on the CPU run; at least COVERAGE_LIMIT=98 percent
-	@if [ -d $(BUILD)/tests/CMakeFiles/simt_test.dir ]; then \
+	@if [ -d $(BUILD)/tests/CMakeFiles/unscale_kernel_test.dir ]; then \
 	  cmake --build $(BUILD) --target simt_coverage && find $(BUILD)/tests -name '*.gcda' -delete && \
 	  for program in $(BUILD)/tests/*_coverage; do $$program --gtest_brief=1 || exit 1; done && \
 	  gcovr --root . --merge-lines --filter 'csrc/kernels/cuda/.*\.cuh' --fail-under-line $(COVERAGE_LIMIT) $(BUILD)/tests; \

@@ -30,7 +30,7 @@ AMPSCALER_HOST_DEVICE constexpr std::int64_t unit_count(std::int64_t elements, D
   return elements % unit_elements(dtype) == 0 ? whole : whole + 1;
 }
 
-/// One tensor in 16 bytes, since 2,040 of them are to be arguments of a CUDA kernel. Unit ids of 32 bits cover 64 TiB.
+/// One tensor in 16 bytes: 2,040 are arguments of a CUDA kernel. Unit ids of 32 bits cover 64 TiB.
 struct PlanEntry {
   std::uint64_t address;
   std::uint32_t unit_end;        // units of this tensor and of all before it

@@ -6,17 +6,28 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from runner import MEASURED
+from runner import MEASURED, NOT_CHECKED
 
 if TYPE_CHECKING:
     import torch
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+
+
+def nvcc_of(build: pathlib.Path) -> pathlib.Path | None:
+    """The one that CMake has found, if it has configured a build with CUDA. It is not in the cache of CMake."""
+    for file in build.glob("CMakeFiles/*/CMakeCUDACompiler.cmake"):
+        found = re.search(r'^set\(CMAKE_CUDA_COMPILER "(.+)"\)$', file.read_text(), re.M)
+        if found:
+            return pathlib.Path(found.group(1))
+    return None
 
 
 def options_of(parser: argparse.ArgumentParser) -> argparse.Namespace:
@@ -38,6 +49,11 @@ def measured(**values: object) -> None:
     if MEASURED in os.environ:
         with open(os.environ[MEASURED], "a") as file:
             file.write(line + "\n")
+
+
+def not_checked(item: str, why: str) -> None:
+    """An item of the step that could not be checked here: its box stays open though the step passes."""
+    measured(**{NOT_CHECKED: item, "why": why})
 
 
 class Checks:

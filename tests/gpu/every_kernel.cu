@@ -55,16 +55,14 @@ void add_ones(core::UnitPlan& plan, core::DataType dtype, std::int64_t elements,
   plan.add(reinterpret_cast<std::uint64_t>(memory + shift), elements, dtype);
 }
 
-// The pass that multiplies halves the values or doubles them: after an even number of calls they are ones again.
+// Passes halve the values or double them, so that they are ones again in the end.
 struct Scalars {
   float* half = on_device<float>({0.5F});
   float* two = on_device<float>({2.0F});
   float* flag = on_device<float>({0.0F});
 };
 
-}  // namespace
-
-int main() {
+core::UnitPlan every_dtype() {
   core::UnitPlan plan;
   for (const bool is_shifted : {false, true}) {
     for (const std::int64_t elements : {1, 77, 20'000}) {
@@ -74,14 +72,23 @@ int main() {
       add_ones<double>(plan, core::kFloat64, elements, is_shifted);
     }
   }
-  const auto elements = static_cast<double>(plan.elements());
-  const Scalars scalars;
+  return plan;
+}
+
+cuda::PassArguments arguments_on_device() {
   cuda::PassArguments arguments;
   arguments.limit = HUGE_VAL;
   arguments.workspace = on_device(std::vector<cuda::Workspace>(1));
   check(cudaMemset(arguments.workspace, 0, sizeof(cuda::Workspace)), "memory");
   arguments.stats = on_device(std::vector<double>(core::kStatsSlots));
   arguments.factors = on_device(std::vector<float>(core::kFactorSlots));
+  return arguments;
+}
+
+void run_passes(const Scalars& scalars) {
+  const core::UnitPlan plan = every_dtype();
+  const auto elements = static_cast<double>(plan.elements());
+  cuda::PassArguments arguments = arguments_on_device();
   const auto norm = [&] { return on_host(arguments.stats, core::kStatsSlots)[core::kNorm]; };
 
   arguments.scale = scalars.half;
@@ -91,37 +98,52 @@ int main() {
   check(cuda::launch_grad_stats(plan, arguments, 8, nullptr), "grad_stats, 3");
   expect(norm(), 2.0 * std::cbrt(elements), "3-norm");
   arguments.norm_type = 2.0;
-  check(cuda::launch_unscale_with_stats(plan, arguments, 8, nullptr),
-        "unscale_with_stats");                                                           // twos
-  check(cuda::launch_unscale(plan, scalars.half, scalars.flag, 8, nullptr), "unscale");  // ones
-  check(cuda::launch_scale_grads(plan, scalars.two, scalars.flag, 8, nullptr),
-        "scale_grads");  // twos
+  check(cuda::launch_unscale_with_stats(plan, arguments, 8, nullptr), "unscale_with_stats");
+  // twos
+  check(cuda::launch_unscale(plan, scalars.half, scalars.flag, 8, nullptr), "unscale");
+  // ones
+  check(cuda::launch_scale_grads(plan, scalars.two, scalars.flag, 8, nullptr), "scale_grads");
+  // twos
   arguments.limit = 1.0;
   arguments.scale = scalars.two;
-  check(cuda::launch_unscale_clamp(plan, arguments, 8, nullptr), "unscale_clamp");  // ones
+  check(cuda::launch_unscale_clamp(plan, arguments, 8, nullptr), "unscale_clamp");
   expect(norm(), std::sqrt(elements), "norm of what was clamped");
+}
 
-  core::UnitPlan all(core::EmptyTensors::kKeep);
-  all.add(0, 0, core::kFloat32);
-  add_ones<float>(all, core::kFloat32, 9000, false);
+void run_results_by_tensor(const Scalars& scalars) {
+  core::UnitPlan plan(core::EmptyTensors::kKeep);
+  plan.add(0, 0, core::kFloat32);
+  add_ones<float>(plan, core::kFloat32, 9000, false);
   float* norms = on_device(std::vector<float>(2));
   void* scratch = nullptr;
-  check(cudaMalloc(&scratch, static_cast<std::size_t>(cuda::grad_norms_scratch_bytes(all))),
+  check(cudaMalloc(&scratch, static_cast<std::size_t>(cuda::grad_norms_scratch_bytes(plan))),
         "memory");
-  check(cuda::launch_grad_norms(all, scalars.two, 2.0, scratch, norms, 8, nullptr), "grad_norms");
+  check(cuda::launch_grad_norms(plan, scalars.two, 2.0, scratch, norms, 8, nullptr), "grad_norms");
   expect(on_host(norms, 2)[1], std::sqrt(9000.0) / 2, "norm of a tensor");
-  check(cuda::launch_grad_norms(all, scalars.two, 3.0, scratch, norms, 8, nullptr),
+  check(cuda::launch_grad_norms(plan, scalars.two, 3.0, scratch, norms, 8, nullptr),
         "grad_norms, 3");
   expect(on_host(norms, 2)[1], std::cbrt(9000.0) / 2, "3-norm of a tensor");
   std::int64_t* rows = on_device(std::vector<std::int64_t>(6));
-  check(cuda::launch_find_nonfinite(all, {false, false}, rows, 8, nullptr), "find_nonfinite");
+  check(cuda::launch_find_nonfinite(plan, {false, false}, rows, 8, nullptr), "find_nonfinite");
   expect(static_cast<double>(on_host(rows, 6)[3]), -1.0, "first bad element");
+}
+
+void run_update_scale(const Scalars& scalars) {
   expect(on_host(scalars.flag, 1)[0], 0.0, "found_inf");
   std::int32_t* tracker = on_device<std::int32_t>({0});
   check(cuda::launch_update_scale(scalars.half, tracker, scalars.flag, {2.0, 0.5, 1},
                                   core::ScaleLimits(), nullptr),
         "update_scale");
   expect(on_host(scalars.half, 1)[0], 1.0, "scale");
+}
+
+}  // namespace
+
+int main() {
+  const Scalars scalars;
+  run_passes(scalars);
+  run_results_by_tensor(scalars);
+  run_update_scale(scalars);
   check(cudaDeviceSynchronize(), "end");
   std::printf("every kernel was launched\n");
   return 0;

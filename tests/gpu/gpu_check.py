@@ -4,7 +4,8 @@
 
 Builds the library for the GPU that is there, then runs the steps below in order: correctness first, then speed. A line
 is printed after each step; result.json in the output folder is whole after each, and the logs are beside it. The exit
-code is 1 if a step about correctness fails, 2 if there is no GPU. Needs torch, nvcc, cmake, ninja or make, a C++
+code is 1 if a step about correctness fails, 2 if there is no GPU; the last line names the steps that could not run
+here, which are no failures. Needs torch, nvcc, cmake, ninja or make, a C++
 compiler; docs/gpu.md tells more.
 """
 
@@ -15,11 +16,11 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from runner import Result, Step, is_good, run_steps, table
+from common import HERE, ROOT
+from runner import Result, Step, is_good, run_steps, table, verdict
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
 LIMIT = 600.0
+FACTS_LIMIT = 60.0
 
 FACTS = """
 import json, sys, torch
@@ -51,7 +52,11 @@ STEPS: tuple[tuple[str, float, bool, tuple[str, ...]], ...] = (
         "roofline",
         60,
         False,
-        ("how many 16-byte loads in flight reach the memory's speed", "2 blocks of 512 threads or others"),
+        (
+            "how many 16-byte loads in flight reach the memory's speed",
+            "2 blocks of 512 threads or others",
+            "latency of a launch by the size of its arguments",
+        ),
     ),
     (
         "passes",
@@ -65,7 +70,6 @@ STEPS: tuple[tuple[str, float, bool, tuple[str, ...]], ...] = (
         False,
         (
             "launches of each call, counted by the profiler",
-            "latency of a launch by the size of its arguments",
             "cost of a second pass that returns at once",
             "host time per tensor",
         ),
@@ -77,16 +81,21 @@ def all_steps(output: pathlib.Path, facts: dict[str, object]) -> list[Step]:
     """In the order in which they run. Each is a program of its own; all but the first need what that has built."""
     more = {"build": ("--arch", facts.get("arch")), "passes": ("--roofline", output / "roofline.jsonl")}
     steps = []
-    for name, limit, judges, settles in STEPS:
+    for name, limit, is_correctness, settles in STEPS:
         arguments = ("--build", output / "build", *more.get(name, ()))
         command = (sys.executable, str(HERE / f"step_{name}.py"), *map(str, arguments))
-        steps.append(Step(name, limit, command, judges, settles, () if name == "build" else ("build",)))
+        steps.append(Step(name, limit, command, is_correctness, settles, () if name == "build" else ("build",)))
     return steps
 
 
 def find_facts() -> dict[str, object]:
     """Of a process of its own: a broken driver may not take this one along."""
-    done = subprocess.run([sys.executable, "-c", FACTS], capture_output=True, text=True, timeout=60, check=False)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", FACTS], capture_output=True, text=True, timeout=FACTS_LIMIT, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return {"gpu": None, "error": f"torch did not say within {FACTS_LIMIT:.0f} s whether there is one"}
     if done.returncode != 0:
         return {"gpu": None, "error": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "no torch"}
     facts = json.loads(done.stdout.splitlines()[-1])
@@ -98,7 +107,7 @@ def report(result: Result) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns 0 if every step about correctness has passed."""
+    """Returns 0 if no step about correctness has failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = [name for name, *_ in STEPS]
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "build/gpu_check")
@@ -117,6 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results = run_steps(steps, output, facts, LIMIT, report)
     print(table(steps, results))
     print(f"results: {output / 'result.json'}")
+    print(verdict(steps, results))
     return 0 if is_good(steps, results) else 1
 
 

@@ -16,12 +16,14 @@ from dataclasses import asdict, dataclass, field
 
 SKIPPED_CODE = 77
 MEASURED = "GPU_CHECK_MEASURED"
+# The key of a measured line about an item that the step could not check on this machine.
+NOT_CHECKED = "not_checked"
 PASSED, FAILED, TIMED_OUT, SKIPPED, NOT_RUN = "passed", "FAILED", "TIMED OUT", "skipped", "not run"
 
 
 @dataclass(frozen=True)
 class Step:
-    """`judges`: its failure is one of the whole check. `needs`: steps that must have passed.
+    """`is_correctness`: its failure is one of the whole check. `needs`: steps that must have passed.
 
     `settles`: what docs/gpu.md says that only a GPU can tell, and this step does.
     """
@@ -29,7 +31,7 @@ class Step:
     name: str
     limit: float
     command: tuple[str, ...]
-    judges: bool
+    is_correctness: bool
     settles: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
 
@@ -44,6 +46,11 @@ class Result:
     limit: float = 0.0
     said: list[str] = field(default_factory=list)
     measured: list[dict[str, object]] = field(default_factory=list)
+
+    def missing(self) -> dict[str, str]:
+        """The items that the step could not check here, and why not."""
+        found = [line for line in self.measured if NOT_CHECKED in line]
+        return {str(line[NOT_CHECKED]): str(line.get("why")) for line in found}
 
 
 def read_lines(file: pathlib.Path) -> list[dict[str, object]]:
@@ -132,8 +139,20 @@ def run_steps(
 
 def is_good(steps: Sequence[Step], results: Sequence[Result]) -> bool:
     """Whether every step about correctness has passed, or could not run for want of a tool."""
-    judging = {step.name for step in steps if step.judges}
-    return all(result.status in (PASSED, SKIPPED) for result in results if result.name in judging)
+    deciding = {step.name for step in steps if step.is_correctness}
+    return all(result.status in (PASSED, SKIPPED) for result in results if result.name in deciding)
+
+
+def verdict(steps: Sequence[Step], results: Sequence[Result]) -> str:
+    """In one line what the exit code stands for, and what it does not tell."""
+    deciding = {step.name for step in steps if step.is_correctness}
+    bad = [result.name for result in results if result.name in deciding and result.status not in (PASSED, SKIPPED)]
+    skipped = [result.name for result in results if result.status == SKIPPED]
+    parts = ["correctness: " + (", ".join(bad) + " did not pass" if bad else "no step failed")]
+    parts += [f"skipped: {', '.join(skipped)}"] if skipped else []
+    missing = [item for result in results for item in result.missing()]
+    parts += [f"not checked: {'; '.join(missing)}"] if missing else []
+    return "; ".join(parts)
 
 
 def table(steps: Sequence[Step], results: Sequence[Result]) -> str:
@@ -142,11 +161,14 @@ def table(steps: Sequence[Step], results: Sequence[Result]) -> str:
     by_name = {result.name: result for result in results}
     for step in steps:
         result = by_name.get(step.name, Result(step.name, NOT_RUN))
-        about = "correctness" if step.judges else "speed, not judged"
+        about = "correctness" if step.is_correctness else "speed, not judged"
         lines.append(f"{step.name:<14}{result.status:<11}{result.seconds:>7.1f}{step.limit:>7.0f}  {about}")
         if result.status not in (PASSED, NOT_RUN):
             lines += [f"    {line}" for line in result.said[-5:]]
     for step in steps:
-        done = step.name in by_name and by_name[step.name].status == PASSED
-        lines += [f"[{'x' if done else ' '}] {item}" for item in step.settles]
+        result = by_name.get(step.name, Result(step.name, NOT_RUN))
+        missing = result.missing()
+        for item in step.settles:
+            mark = "x" if result.status == PASSED and item not in missing else " "
+            lines.append(f"[{mark}] {item}" + (f" ({missing[item]})" if item in missing else ""))
     return "\n".join(lines)

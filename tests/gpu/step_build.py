@@ -1,4 +1,4 @@
-"""Step 1: builds the library for the one architecture that is there, and the programs of steps 5 and 6."""
+"""Step build: the library for the one architecture that is there, and the programs of sanitizer and roofline."""
 
 import argparse
 import os
@@ -7,8 +7,8 @@ import shutil
 import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-HERE = pathlib.Path(__file__).resolve().parent
+from common import HERE, ROOT, nvcc_of
+
 PROGRAMS = ("roofline", "every_kernel")
 
 
@@ -20,14 +20,6 @@ def run(*command: object) -> None:
     done = subprocess.run([str(word) for word in command], env=environment, check=False)
     if done.returncode != 0:
         sys.exit(f"failed with exit code {done.returncode}: {command[0]}")
-
-
-def nvcc_of(build: pathlib.Path) -> str:
-    """The one that CMake has found."""
-    for line in (build / "CMakeCache.txt").read_text().splitlines():
-        if line.startswith("CMAKE_CUDA_COMPILER:"):
-            return line.partition("=")[2]
-    sys.exit("CMake has configured a build without CUDA")
 
 
 def main() -> int:
@@ -46,13 +38,16 @@ def main() -> int:
     run("cmake", "-S", ROOT, "-B", build, *generator, *(f"-D{name}={value}" for name, value in definitions.items()))
     run("cmake", "--build", build, "--parallel", len(os.sched_getaffinity(0)))
     run("cmake", "--install", build, "--prefix", build / "stage/ampscaler")
+    nvcc = nvcc_of(build)
+    if nvcc is None:
+        sys.exit("CMake has configured a build without CUDA")
     architecture = ["-gencode", f"arch=compute_{options.arch},code=sm_{options.arch}"]
     objects = sorted((build / "csrc/CMakeFiles/ampscaler.dir/kernels/cuda").glob("*.cu.o"))
     for program in PROGRAMS:
         source = HERE / f"{program}.cu"
         linked = objects if program == "every_kernel" else []
         flags = ["-std=c++20", "-O3", *architecture, f"-I{ROOT / 'csrc'}"]
-        run(nvcc_of(build), *flags, source, *linked, "-o", build / program)
+        run(nvcc, *flags, source, *linked, "-o", build / program)
     return 0
 
 

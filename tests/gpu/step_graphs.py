@@ -1,4 +1,4 @@
-"""Step 4: capture and 100 replays with changing gradients and scale; two streams at once; two scalers at once."""
+"""Step graphs: capture and 100 replays with changing gradients and scale; two streams at once; two scalers at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import ampscaler  # noqa: E402
 
 OPS = torch.ops.ampscaler
 FOUND_INF = ampscaler.ops.FACTORS.index("found_inf")
-SECOND_PASS = ampscaler.ops.FACTORS.index("clip_coefficient")
+CLIP_COEFFICIENT = ampscaler.ops.FACTORS.index("clip_coefficient")
 
 
 class Chain:
@@ -44,7 +44,7 @@ class Chain:
 
     def run(self) -> None:
         stats, factors = OPS.unscale_with_stats_(self.grads, self.scale, max_norm=3.0)
-        OPS.scale_grads_(self.grads, factors[SECOND_PASS], factors[FOUND_INF])
+        OPS.scale_grads_(self.grads, factors[CLIP_COEFFICIENT], factors[FOUND_INF])
         OPS.update_scale_(self.scale, self.tracker, factors[FOUND_INF].reshape(1), 2.0, 0.5, 4)
         self.stats.copy_(stats)
 
@@ -72,11 +72,11 @@ def check_replays(checks: Checks) -> None:
             chain.load(1.0 + step / 10, bad=step % 13 == 5)
         eager.run()
         graph.replay()
-        if not checks_equal(checks, eager, captured, f"replay {step}"):
+        if not expect_equal(checks, eager, captured, f"replay {step}"):
             return
 
 
-def checks_equal(checks: Checks, a: Chain, b: Chain, what: str) -> bool:
+def expect_equal(checks: Checks, a: Chain, b: Chain, what: str) -> bool:
     equal = same(a.state(), b.state())
     checks.expect(equal, what)
     return equal
@@ -98,7 +98,7 @@ def check_streams(checks: Checks) -> None:
                 chain.run()
         torch.cuda.synchronize()
         for a, b in zip(alone, together, strict=True):
-            checks_equal(checks, a, b, f"two streams, step {step}")
+            expect_equal(checks, a, b, f"two streams, step {step}")
 
 
 def check_scalers(checks: Checks) -> None:

@@ -1,4 +1,4 @@
-"""Step 8: launches of each call, counted by the profiler; the pass that returns at once; host time per tensor."""
+"""Step launches: counted by the profiler for each call; the pass that returns at once; host time per tensor."""
 
 from __future__ import annotations
 

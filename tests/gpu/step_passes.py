@@ -1,10 +1,10 @@
-"""Step 7: the three ways to check, measure and clip, and torch's recipe: milliseconds, GB/s, share of the roofline.
+"""Step passes: the three ways to check, measure and clip, and torch's recipe: times, GB/s, share of the roofline.
 
-P1  grad_stats                          1 read                    fused optimizers
-P2  unscale_with_stats_, scale_grads_   1 read 1 write, as much   ordinary ones; the clip does not bind, or binds
-                                        again if the clip binds
-P3  grad_stats, scale_grads_            1 read, 1 read 1 write    float16 in place
-torch  unscale_, clip_grad_norm_        3 reads 2 writes
+grad_stats                          1 read                    fused optimizers
+unscale_with_stats_, scale_grads_   1 read 1 write, as much   ordinary ones; the clip does not bind, or binds
+                                    again if the clip binds
+grad_stats, scale_grads_            1 read, 1 read 1 write    float16 in place
+torch's unscale_, clip_grad_norm_   3 reads 2 writes
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import pathlib
 import sys
 from collections.abc import Callable
 
-from common import gradients, measured, median, options_of, timed
+from common import gradients, measured, median, not_checked, options_of, timed
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("--roofline", type=pathlib.Path, help="what step 6 has measured")
+parser.add_argument("--roofline", type=pathlib.Path, help="what the step roofline has measured")
 options = options_of(parser)
 
 import torch  # noqa: E402
@@ -28,7 +28,11 @@ import torch  # noqa: E402
 import ampscaler  # noqa: E402
 
 OPS = torch.ops.ampscaler
-FOUND_INF, SECOND_PASS = (ampscaler.ops.FACTORS.index(name) for name in ("found_inf", "clip_coefficient"))
+FOUND_INF, CLIP_COEFFICIENT = (ampscaler.ops.FACTORS.index(name) for name in ("found_inf", "clip_coefficient"))
+
+# Items of the list in docs/gpu.md.
+TIMES = "times of the passes against torch's recipe and the roofline"
+MISALIGNED = "misaligned gradients at full speed"
 
 
 def gpt2_sizes() -> list[int]:
@@ -57,7 +61,7 @@ def cases() -> list[tuple[str, list[int], torch.dtype, int]]:
 
 
 def rooflines() -> dict[str, float]:
-    """The fastest of step 6, in GB/s."""
+    """The fastest of the step roofline, in GB/s."""
     best: dict[str, float] = {}
     for line in options.roofline.read_text().splitlines() if options.roofline and options.roofline.exists() else []:
         found = json.loads(line)
@@ -81,19 +85,19 @@ class Ways:
         self.turn = 1 - self.turn
         return self.turn
 
-    def p1(self) -> object:
+    def read(self) -> object:
         return OPS.grad_stats(self.grads, self.scales[0], max_norm=1e30)
 
-    def p2(self) -> object:
+    def unscale(self) -> object:
         _, factors = OPS.unscale_with_stats_(self.grads, self.scales[self._next()], max_norm=1e30)
-        return OPS.scale_grads_(self.grads, factors[SECOND_PASS : SECOND_PASS + 1], factors[FOUND_INF : FOUND_INF + 1])
+        return OPS.scale_grads_(self.grads, factors[CLIP_COEFFICIENT], factors[FOUND_INF])
 
-    def p2_clips(self) -> object:
+    def unscale_and_clip(self) -> object:
         turn = self._next()
         OPS.unscale_with_stats_(self.grads, self.scales[turn], max_norm=1e30)
         return OPS.scale_grads_(self.grads, self.factors[1 - turn], self.zero)
 
-    def p3(self) -> object:
+    def read_and_scale(self) -> object:
         OPS.grad_stats(self.grads, self.scales[0], max_norm=1e30)
         return OPS.scale_grads_(self.grads, self.factors[self._next()], self.zero)
 
@@ -110,11 +114,11 @@ class Ways:
 
 # Name, call, bytes moved per byte of gradients, the roofline to compare with.
 WAYS: tuple[tuple[str, Callable[[Ways], object], int, str], ...] = (
-    ("P1", Ways.p1, 1, "read"),
-    ("P2, no clip", Ways.p2, 2, "read_write"),
-    ("P2, clip", Ways.p2_clips, 4, "read_write"),
-    ("P3", Ways.p3, 3, "read_write"),
-    ("torch", Ways.torch_recipe, 5, "read_write"),
+    ("grad_stats", Ways.read, 1, "read"),
+    ("unscale_with_stats_, scale_grads_ that does not clip", Ways.unscale, 2, "read_write"),
+    ("unscale_with_stats_, scale_grads_ that clips", Ways.unscale_and_clip, 4, "read_write"),
+    ("grad_stats, scale_grads_", Ways.read_and_scale, 3, "read_write"),
+    ("torch's unscale_, clip_grad_norm_", Ways.torch_recipe, 5, "read_write"),
 )
 
 
@@ -123,7 +127,7 @@ def measure(name: str, sizes: list[int], dtype: torch.dtype, offset: int, best: 
     kind = str(dtype).removeprefix("torch.")
     gigabytes = math.fsum(sizes) * dtype.itemsize * 1e-9
     if options.device == "cuda" and torch.cuda.mem_get_info()[0] < 5e9 * gigabytes:
-        measured(case=name, dtype=kind, skipped="not enough memory")
+        not_checked(MISALIGNED if offset else TIMES, f"not enough memory for {name}, {kind}")
         return
     ways = Ways(gradients(sizes, dtype, options.device, offset))
     for way, call, moved, roofline in WAYS:
@@ -135,6 +139,9 @@ def measure(name: str, sizes: list[int], dtype: torch.dtype, offset: int, best: 
 
 def main() -> int:
     best = rooflines()
+    if not best:
+        for item in (TIMES, MISALIGNED):
+            not_checked(item, "the step roofline has measured nothing to compare with")
     for name, sizes, dtype, offset in cases():
         measure(name, sizes, dtype, offset, best)
     return 0

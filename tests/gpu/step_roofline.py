@@ -1,4 +1,4 @@
-"""Step 6: the speed that memory allows, by loads in flight and blocks, and launches by the size of their arguments."""
+"""Step roofline: what memory allows, by loads in flight and blocks; launches by the size of their arguments."""
 
 import argparse
 import json

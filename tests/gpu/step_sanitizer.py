@@ -1,4 +1,4 @@
-"""Step 5: every kernel under compute-sanitizer's four tools, where it is installed; without it once as it is."""
+"""Step sanitizer: every kernel under compute-sanitizer's four tools, if installed; without it once as it is."""
 
 import argparse
 import os
@@ -7,28 +7,20 @@ import shutil
 import subprocess
 import sys
 
-from common import measured
+from common import measured, nvcc_of
 from runner import SKIPPED_CODE
 
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 
 
-def find_sanitizer(nvcc_folder: pathlib.Path | None) -> str | None:
+def find_sanitizer(nvcc: pathlib.Path | None) -> str | None:
     """On PATH, in CUDA_HOME, or beside nvcc."""
     folders = [os.environ.get("PATH", "")]
     if "CUDA_HOME" in os.environ:
         folders.append(os.path.join(os.environ["CUDA_HOME"], "bin"))
-    if nvcc_folder:
-        folders.append(str(nvcc_folder))
+    if nvcc:
+        folders.append(str(nvcc.parent))
     return shutil.which("compute-sanitizer", path=os.pathsep.join(folders))
-
-
-def nvcc_folder(build: pathlib.Path) -> pathlib.Path | None:
-    cache = build / "CMakeCache.txt"
-    for line in cache.read_text().splitlines() if cache.exists() else []:
-        if line.startswith("CMAKE_CUDA_COMPILER:"):
-            return pathlib.Path(line.partition("=")[2]).parent
-    return None
 
 
 def main() -> int:
@@ -40,7 +32,7 @@ def main() -> int:
     measured(what="every kernel", exit_code=plain)
     if plain != 0:
         return 1
-    sanitizer = find_sanitizer(nvcc_folder(options.build))
+    sanitizer = find_sanitizer(nvcc_of(options.build))
     if sanitizer is None:
         print("every kernel ran and found what it should; compute-sanitizer is not installed")
         return SKIPPED_CODE

@@ -1,4 +1,4 @@
-"""Step 3: the conformance suite on the GPU; fused optimizers with a folded clip against torch's recipe; skips."""
+"""Step training: the conformance suite; fused optimizers with a folded clip against torch's recipe; skips."""
 
 from __future__ import annotations
 

@@ -44,6 +44,13 @@ def compare(ours, theirs):
         torch.testing.assert_close(mine.cpu(), cpu, rtol=rtol, atol=0, equal_nan=True)
 
 
+def expect_same(mine, cpu):
+    """Equal, the sign of zeros too; NaN where NaN is, of any sign and payload."""
+    mine, cpu = (torch.view_as_real(value) if value.is_complex() else value for value in (mine.cpu(), cpu))
+    torch.testing.assert_close(mine, cpu, rtol=0, atol=0, equal_nan=True)
+    assert torch.equal(mine.signbit() & ~mine.isnan(), cpu.signbit() & ~cpu.isnan())
+
+
 @pytest.mark.parametrize("planted", [None, math.inf, math.nan])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", OVER_GRADIENTS)
@@ -55,7 +62,7 @@ def test_results_are_those_of_the_cpu(name, dtype, planted):
         ours = operator(grads, *on_cuda(positional[1:]), **on_cuda(keywords))
         compare(ours, operator(*positional, **keywords))
         for mine, cpu in zip(grads, positional[0], strict=True):
-            torch.testing.assert_close(mine.cpu(), cpu, rtol=0, atol=0, equal_nan=True)
+            expect_same(mine, cpu)
 
 
 def test_norm_bits_depend_on_neither_order_nor_splitting():

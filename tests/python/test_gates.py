@@ -1,6 +1,7 @@
 """`make gates`: what it reads out of the tools' texts, and that every budget can be broken. The kernels come later."""
 
 import pathlib
+import subprocess
 import sys
 from collections import Counter
 
@@ -8,6 +9,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "gates"))
 
+import check_gates
 import machine_code
 from budgets import broken_rules
 from machine_code import Kernel
@@ -128,3 +130,26 @@ def test_tools_that_are_missing_are_named(monkeypatch):
     monkeypatch.setenv("PATH", "")
     with pytest.raises(machine_code.MissingToolError, match="pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm"):
         machine_code.tool_environment()
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "complaints"),
+    [
+        (0, "a.h:1:1: warning: x", []),
+        (1, "a.h:1:1: error: x\nmore", ["a.h:1:1: error: x"]),
+        (1, "error: no such file", ["clang-tidy ended with exit code 1: error: no such file"]),
+        (-11, "", ["clang-tidy ended with exit code -11: "]),
+    ],
+)
+def test_a_linter_that_fails_is_never_silent(code, said, complaints):
+    assert check_gates.complaints(subprocess.CompletedProcess([], code, "", said)) == complaints
+
+
+def test_defects_of_no_such_name_are_an_error(capsys, monkeypatch):
+    import check_mutants
+
+    monkeypatch.setattr(sys, "argv", ["check_mutants.py", "--build", "nowhere", "--only", "no such defect"])
+    with pytest.raises(SystemExit) as error:
+        check_mutants.main()
+    assert error.value.code == 2
+    assert "no defect has 'no such defect' in its name" in capsys.readouterr().err

@@ -24,8 +24,8 @@ FACTS = {"gpu": "none", "torch": "0"}
 MEASURE = "import os; file = open(os.environ['GPU_CHECK_MEASURED'], 'a'); file.write('{\"x\": 1}\\n'); file.flush();"
 
 
-def step(name, code, limit=20.0, judges=True, **others):
-    return Step(name, limit, (sys.executable, "-c", code), judges, **others)
+def step(name, code, limit=20.0, is_correctness=True, **others):
+    return Step(name, limit, (sys.executable, "-c", code), is_correctness, **others)
 
 
 def run(steps, tmp_path, limit=60.0):
@@ -91,7 +91,7 @@ def test_results_are_whole_after_every_step(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("judging", "measuring", "good"),
+    ("correctness", "speed", "good"),
     [
         (PASSED, PASSED, True),
         (SKIPPED, PASSED, True),
@@ -102,13 +102,17 @@ def test_results_are_whole_after_every_step(tmp_path):
         (NOT_RUN, PASSED, False),
     ],
 )
-def test_only_correctness_decides(judging, measuring, good):
-    steps = [step("values", ""), step("times", "", judges=False)]
-    assert runner.is_good(steps, [Result("values", judging), Result("times", measuring)]) == good
+def test_only_correctness_decides(correctness, speed, good):
+    steps = [step("values", ""), step("times", "", is_correctness=False)]
+    assert runner.is_good(steps, [Result("values", correctness), Result("times", speed)]) == good
 
 
 def test_the_table_has_every_step_and_ticks_what_is_settled():
-    steps = [step("one", "", settles=("this",)), step("two", "", settles=("that",)), step("three", "", judges=False)]
+    steps = [
+        step("one", "", settles=("this",)),
+        step("two", "", settles=("that",)),
+        step("three", "", is_correctness=False),
+    ]
     text = runner.table(steps, [Result("one", PASSED, 1.0), Result("two", FAILED, 2.0, said=["the reason"])])
     assert re.search(r"^one +passed", text, re.M)
     assert re.search(r"^two +FAILED.*\n    the reason$", text, re.M)
@@ -117,15 +121,37 @@ def test_the_table_has_every_step_and_ticks_what_is_settled():
     assert "[ ] that" in text
 
 
+def test_what_a_step_could_not_check_stays_open_and_is_named():
+    steps = [step("one", "", settles=("this", "that")), step("two", "", settles=("more",)), step("three", "")]
+    lines = [{"x": 1}, {"not_checked": "that", "why": "no memory"}]
+    results = [Result("one", PASSED, measured=lines), Result("two", SKIPPED), Result("three", PASSED)]
+    assert runner.table(steps, results).splitlines()[-3:] == ["[x] this", "[ ] that (no memory)", "[ ] more"]
+    assert runner.verdict(steps, results) == "correctness: no step failed; skipped: two; not checked: that"
+    results[2].status = TIMED_OUT
+    assert runner.verdict(steps, results).startswith("correctness: three did not pass; skipped: two")
+    assert runner.verdict(steps[:1], [Result("one", PASSED)]) == "correctness: no step failed"
+
+
+def test_steps_name_items_of_the_list():
+    """What they report as not checked must be found again in the table."""
+    for found in all_steps():
+        source = pathlib.Path(found.command[1]).read_text()
+        names = dict(re.findall(r'^([A-Z]+) = "(.*)"$', source, re.M))
+        items = re.findall(r'not_checked\("([^"]+)"', source)
+        if "not_checked(" in source and not items:
+            items = [value for value in names.values() if " " in value]
+        assert set(items) <= set(found.settles), found.name
+
+
 def all_steps():
     return gpu_check.all_steps(pathlib.Path("output"), {"arch": "90"})
 
 
 def test_correctness_comes_before_speed_within_ten_minutes():
-    judges = [step.judges for step in all_steps()]
-    assert judges == sorted(judges, reverse=True)
+    correctness = [step.is_correctness for step in all_steps()]
+    assert correctness == sorted(correctness, reverse=True)
     assert sum(step.limit for step in all_steps()) <= 600 <= gpu_check.LIMIT
-    assert len(judges) == 8
+    assert len(correctness) == 8
 
 
 def test_programs_of_the_steps_exist():
@@ -141,6 +167,13 @@ def test_without_a_gpu_it_says_so(monkeypatch, capsys, tmp_path):
     facts["error"] = "ModuleNotFoundError: No module named 'torch'"
     assert gpu_check.main(["--output", str(tmp_path)]) == 2
     assert "No module named 'torch'" in capsys.readouterr().out
+
+
+def test_a_driver_that_does_not_answer_is_no_gpu(monkeypatch):
+    monkeypatch.setattr(gpu_check, "FACTS", "import time; time.sleep(60)")
+    monkeypatch.setattr(gpu_check, "FACTS_LIMIT", 0.5)
+    facts = gpu_check.find_facts()
+    assert facts["gpu"] is None and "did not say within" in facts["error"]
 
 
 def test_with_a_gpu_it_runs_the_chosen_steps_and_fails_with_the_build(monkeypatch, capsys, tmp_path):
@@ -184,3 +217,25 @@ def test_checks_go_on_after_a_failure(capsys):
     checks.expect(True, "that")
     assert (checks.count, checks.failures, checks.verdict()) == (2, ["this"], 1)
     assert "WRONG: this" in capsys.readouterr().out
+
+
+def test_the_compiler_is_the_one_that_cmake_has_found(tmp_path):
+    import common
+
+    assert common.nvcc_of(tmp_path) is None
+    folder = tmp_path / "CMakeFiles/3.30.0"
+    folder.mkdir(parents=True)
+    (folder / "CMakeCUDACompiler.cmake").write_text(
+        'set(CMAKE_CUDA_COMPILER "/a/nvcc")\nset(CMAKE_CUDA_COMPILER_ID "x")\n'
+    )
+    assert common.nvcc_of(tmp_path) == pathlib.Path("/a/nvcc")
+
+
+def test_the_compiler_of_this_build_is_found():
+    import common
+
+    build = pathlib.Path(ampscaler.__file__).parents[2]
+    if not list(build.glob("csrc/CMakeFiles/ampscaler.dir/kernels/cuda/*.cu.o")):
+        pytest.skip("no build with CUDA kernels")
+    nvcc = common.nvcc_of(build)
+    assert nvcc is not None and nvcc.is_file()

@@ -91,6 +91,18 @@ def test_kernels_are_launched_in_one_place():
     assert [name(path) for path in launches] == ["csrc/kernels/cuda/cuda_launcher.cuh"]
 
 
+def test_torchs_streams_and_the_driver_are_asked_in_one_place():
+    askers = [path for path in CSRC if any(re.match(r"(c10|ATen|torch)/.*cuda", header) for header in includes(path))]
+    assert [name(path) for path in askers] == ["csrc/kernels/cuda/device_call.cpp"]
+
+
+def test_cuda_backends_are_registered_in_one_place():
+    found = [path for path in CSRC if re.search(r"^TORCH_LIBRARY_IMPL\(\w+, CUDA", path.read_text(), re.M)]
+    assert [name(path) for path in found] == ["csrc/kernels/cuda/register_cuda.cpp"]
+    of_cuda = [path for path in CSRC if path.is_relative_to(ROOT / "csrc/kernels/cuda")]
+    assert [path for path in of_cuda if "TORCH_LIBRARY_IMPL" in path.read_text()] == found
+
+
 def test_the_host_reads_devices_in_one_place():
     readers = [path for path in CSRC if re.search(r"\.item\(|\.item<|\.cpu\(\)", path.read_text())]
     assert [name(path) for path in readers] == ["csrc/scaler/host_read.cpp"]

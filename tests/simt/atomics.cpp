@@ -33,8 +33,6 @@ void fence() {
 }  // namespace simt::detail
 
 void __threadfence() { simt::detail::fence(); }
-void __threadfence_block() { simt::detail::fence(); }
-void __threadfence_system() { simt::detail::fence(); }
 
 #define SIMT_ATOMIC(name, type, expression)                            \
   type name(type* address, type value) {                               \
@@ -47,45 +45,12 @@ int atomicAdd(int* address, int value) {
     return static_cast<int>(static_cast<unsigned>(old) + static_cast<unsigned>(value));
   });
 }
-int atomicSub(int* address, int value) {
-  return simt::detail::update(address, __builtin_return_address(0), [&](int old) {
-    return static_cast<int>(static_cast<unsigned>(old) - static_cast<unsigned>(value));
-  });
-}
 SIMT_ATOMIC(atomicAdd, unsigned, old + value)
 SIMT_ATOMIC(atomicAdd, unsigned long long, old + value)
-SIMT_ATOMIC(atomicAdd, float, old + value)
-SIMT_ATOMIC(atomicAdd, double, old + value)
-SIMT_ATOMIC(atomicSub, unsigned, old - value)
-SIMT_ATOMIC(atomicOr, int, old | value)
 SIMT_ATOMIC(atomicOr, unsigned, old | value)
-SIMT_ATOMIC(atomicOr, unsigned long long, old | value)
-SIMT_ATOMIC(atomicAnd, int, old& value)
-SIMT_ATOMIC(atomicAnd, unsigned, old& value)
-SIMT_ATOMIC(atomicAnd, unsigned long long, old& value)
-SIMT_ATOMIC(atomicXor, int, old ^ value)
-SIMT_ATOMIC(atomicXor, unsigned, old ^ value)
-SIMT_ATOMIC(atomicXor, unsigned long long, old ^ value)
-SIMT_ATOMIC(atomicMax, int, std::max(old, value))
 SIMT_ATOMIC(atomicMax, unsigned, std::max(old, value))
-SIMT_ATOMIC(atomicMax, long long, std::max(old, value))
 SIMT_ATOMIC(atomicMax, unsigned long long, std::max(old, value))
-SIMT_ATOMIC(atomicMin, int, std::min(old, value))
-SIMT_ATOMIC(atomicMin, unsigned, std::min(old, value))
-SIMT_ATOMIC(atomicMin, long long, std::min(old, value))
 SIMT_ATOMIC(atomicMin, unsigned long long, std::min(old, value))
-SIMT_ATOMIC(atomicExch, int, (static_cast<void>(old), value))
-SIMT_ATOMIC(atomicExch, unsigned, (static_cast<void>(old), value))
 SIMT_ATOMIC(atomicExch, unsigned long long, (static_cast<void>(old), value))
 SIMT_ATOMIC(atomicExch, float, (static_cast<void>(old), value))
 SIMT_ATOMIC(atomicInc, unsigned, old >= value ? 0U : old + 1)
-SIMT_ATOMIC(atomicDec, unsigned, old == 0 || old > value ? value : old - 1)
-
-#define SIMT_COMPARE_AND_SWAP(type)                                                       \
-  type atomicCAS(type* address, type expected, type value) {                              \
-    return simt::detail::update(address, __builtin_return_address(0),                     \
-                                [&](type old) { return old == expected ? value : old; }); \
-  }
-SIMT_COMPARE_AND_SWAP(int)
-SIMT_COMPARE_AND_SWAP(unsigned)
-SIMT_COMPARE_AND_SWAP(unsigned long long)

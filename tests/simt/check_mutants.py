@@ -190,12 +190,14 @@ def main() -> int:
     parser.add_argument("--all-builds", action="store_true", help="each in every build that must notice it")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     arguments = parser.parse_args()
+    chosen = [mutation for mutation in MUTATIONS if arguments.only in mutation.name]
+    if not chosen:
+        parser.error(f"--only: no defect has {arguments.only!r} in its name")
     build = Build(arguments.build.resolve())
     if not build.compile_commands("simt_mutant_test"):
         print("skipped: this build has no SIMT tests, for want of the CUDA headers")
         return 0
     begin = time.monotonic()
-    chosen = [mutation for mutation in MUTATIONS if arguments.only in mutation.name]
     wrong = 0
     with ThreadPoolExecutor(arguments.jobs) as pool:
         checks = plan_checks(build, chosen, arguments.all_builds, pool)

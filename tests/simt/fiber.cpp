@@ -1,5 +1,5 @@
 // Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
-// The switch between stacks: a few instructions on x86-64, ucontext elsewhere.
+// The switch between stacks: a few instructions, for x86-64 and g++, as the library is.
 
 #include "simt/fiber.h"
 
@@ -9,21 +9,7 @@
 
 #include <sys/mman.h>
 
-#if !defined(__x86_64__)
-#define SIMT_UCONTEXT
-#endif
-#if defined(SIMT_UCONTEXT)
-#include <ucontext.h>
-#endif
-
 #if defined(__SANITIZE_ADDRESS__)
-#define SIMT_ASAN
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define SIMT_ASAN
-#endif
-#endif
-#if defined(SIMT_ASAN)
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
@@ -36,7 +22,7 @@ constexpr std::size_t kPage = 4096;
 // Whom the next context takes over from.
 Context* leaving = nullptr;
 
-#if defined(SIMT_ASAN)
+#if defined(__SANITIZE_ADDRESS__)
 void announce(Context& from, const Context& to, bool for_good) {
   leaving = &from;
   __sanitizer_start_switch_fiber(for_good ? nullptr : &from.fake_stack, to.stack, to.stack_bytes);
@@ -60,8 +46,6 @@ void begin_fiber(void (*entry)()) {
 }
 
 }  // namespace simt::detail
-
-#if !defined(SIMT_UCONTEXT)
 
 // Saves what the calling convention asks for. Ends in a jump: a `ret` to a place that was not called
 // from here would be mispredicted every time.
@@ -111,7 +95,7 @@ struct FirstFrame {
   void (*next)();
 };
 
-void step(Context& from, Context& to) { simt_switch(&from.stack_pointer, to.stack_pointer); }
+void step(Context& from, const Context& to) { simt_switch(&from.stack_pointer, to.stack_pointer); }
 
 }  // namespace
 
@@ -119,48 +103,11 @@ void prepare(Context& fiber, void* stack, std::size_t bytes, void (*entry)()) {
   const FirstFrame frame{nullptr, nullptr, nullptr, &begin_fiber, entry, nullptr, &simt_begin};
   char* top = static_cast<char*>(stack) + bytes - 64;  // stays a multiple of 16 after the pops
   fiber = {top - sizeof(frame), stack, bytes, nullptr};
-#if defined(SIMT_ASAN)
+#if defined(__SANITIZE_ADDRESS__)
   __asan_unpoison_memory_region(stack, bytes);
 #endif
   std::memcpy(fiber.stack_pointer, &frame, sizeof(frame));
 }
-
-}  // namespace simt::detail
-
-#else
-
-namespace simt::detail {
-namespace {
-
-ucontext_t* own(Context& context) {
-  if (context.stack_pointer == nullptr) {
-    context.stack_pointer = new ucontext_t();  // one per thread of a launch; tests end soon
-  }
-  return static_cast<ucontext_t*>(context.stack_pointer);
-}
-
-void (*first_entry)() = nullptr;
-void begin() { begin_fiber(first_entry); }
-void step(Context& from, Context& to) { swapcontext(own(from), own(to)); }
-
-}  // namespace
-
-void prepare(Context& fiber, void* stack, std::size_t bytes, void (*entry)()) {
-  void* const kept = fiber.stack_pointer;
-  fiber = {kept, stack, bytes, nullptr};
-  first_entry = entry;
-  ucontext_t* context = own(fiber);
-  getcontext(context);
-  context->uc_stack.ss_sp = stack;
-  context->uc_stack.ss_size = bytes;
-  makecontext(context, &begin, 0);
-}
-
-}  // namespace simt::detail
-
-#endif
-
-namespace simt::detail {
 
 void switch_context(Context& from, Context& to) {
   announce(from, to, false);

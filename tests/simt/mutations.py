@@ -208,7 +208,7 @@ STORES = [
     ),
     _store("elements.cuh", "no look at the address", "if (width == 16) {", "if (width > 0) {", ASAN),
     _kernel(
-        "simt_test",
+        "unscale_kernel_test",
         "unscale_kernels.cuh",
         "flags not merged",
         "[&](auto value) { finite = finite && is_finite_on_cuda(value); });",
@@ -216,7 +216,7 @@ STORES = [
         PLAIN,
     ),
     _kernel(
-        "simt_test",
+        "unscale_kernel_test",
         "unscale_kernels.cuh",
         "float64 not narrowed",
         "return core::is_finite(static_cast<float>(value));",
@@ -224,7 +224,7 @@ STORES = [
         PLAIN,
     ),
     _kernel(
-        "simt_test",
+        "unscale_kernel_test",
         "unscale_kernels.cuh",
         "flag without an atomic",
         "atomicExch(found_inf, 1.0F);",

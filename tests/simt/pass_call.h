@@ -82,6 +82,11 @@ struct Call {
   core::GradScaling scaling() const { return {static_cast<double>(scale), divisor, user_scale}; }
 };
 
+/// Clause C7 for CUDA: the largest relative error of a norm.
+inline double norm_error(core::DataType dtype) {
+  return dtype == core::kFloat64 ? 0x1p-23 : dtype == core::kFloat32 ? 0x1p-22 : 0x1p-20;
+}
+
 inline Workspace no_sums() {
   Workspace workspace;
   std::memset(&workspace, 0, sizeof(workspace));
@@ -109,6 +114,36 @@ inline void expect_results(const Call& call, core::GradSums sums, const std::str
         << what << " " << core::kFactorNames[i] << ": " << call.factors[i] << ", not "
         << factors[i];
   }
+}
+
+using Values = std::vector<std::vector<double>>;
+
+inline Values values_of(const GradientList& list) {
+  Values values;
+  for (const Gradient& gradient : list) {
+    values.push_back(gradient.values());
+  }
+  return values;
+}
+
+/// Checks that the list holds the products of `before`, and counts those that became inf or NaN.
+inline std::int64_t expect_products(const GradientList& list, const Values& before, float factor,
+                                    double limit, const std::string& what) {
+  std::int64_t overflows = 0;
+  for (std::size_t t = 0; t < list.size(); ++t) {
+    for (std::int64_t i = 0; i < list[t].elements(); ++i) {
+      const double value = before[t][static_cast<std::size_t>(i)];
+      const double expected = stored_product(value, factor, limit, list[t].dtype());
+      const double found = list[t].get(i);
+      if (!same(found, expected)) {
+        ADD_FAILURE() << what << " tensor " << t << " element " << i << ": " << value << " * "
+                      << factor << " is " << expected << ", stored was " << found;
+        return -1;
+      }
+      overflows += std::isfinite(value) && !std::isfinite(expected) ? 1 : 0;
+    }
+  }
+  return overflows;
 }
 
 inline std::string describe(core::DataType dtype, int offset, Data data, std::uint64_t seed) {

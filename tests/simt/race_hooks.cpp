@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 #include "simt/race_detector.h"
 
@@ -60,22 +59,6 @@ void __tsan_vptr_read(void** address) {
 }
 void __tsan_vptr_update(void** address, void* /*value*/) {
   note(address, sizeof(void*), {true, false}, __builtin_return_address(0));
-}
-
-// clang's
-void* __tsan_memcpy(void* target, const void* source, std::size_t bytes) {
-  note(source, bytes, {false, false}, __builtin_return_address(0));
-  note(target, bytes, {true, false}, __builtin_return_address(0));
-  return std::memcpy(target, source, bytes);
-}
-void* __tsan_memmove(void* target, const void* source, std::size_t bytes) {
-  note(source, bytes, {false, false}, __builtin_return_address(0));
-  note(target, bytes, {true, false}, __builtin_return_address(0));
-  return std::memmove(target, source, bytes);
-}
-void* __tsan_memset(void* target, int value, std::size_t bytes) {
-  note(target, bytes, {true, false}, __builtin_return_address(0));
-  return std::memset(target, value, bytes);
 }
 
 // Atomics of C++ are of the test program itself, outside of kernels; the orders are not forwarded,

@@ -22,6 +22,7 @@
 // stacks.
 #define SIMT_GRID_CONSTANT(type) const type&
 #define SIMT_UNROLL
+#define SIMT_NO_UNROLL
 // One variable per block and per place in the source; the static is the place's address.
 #define SIMT_SHARED(type, name)                                                              \
   static char simt_place_of_##name;                                                          \

@@ -9,42 +9,12 @@
 namespace ampscaler::cuda::test {
 namespace {
 
-using Values = std::vector<std::vector<double>>;
-
-Values values_of(const GradientList& list) {
-  Values values;
-  for (const Gradient& gradient : list) {
-    values.push_back(gradient.values());
-  }
-  return values;
-}
-
 void restore(GradientList& list, const Values& values) {
   for (std::size_t t = 0; t < list.size(); ++t) {
     for (std::int64_t i = 0; i < list[t].elements(); ++i) {
       list[t].set(i, values[t][static_cast<std::size_t>(i)]);
     }
   }
-}
-
-/// Checks that the list holds the products of `before`, and counts those that became inf or NaN.
-std::int64_t expect_products(const GradientList& list, const Values& before, float factor,
-                             double limit, const std::string& what) {
-  std::int64_t overflows = 0;
-  for (std::size_t t = 0; t < list.size(); ++t) {
-    for (std::int64_t i = 0; i < list[t].elements(); ++i) {
-      const double value = before[t][static_cast<std::size_t>(i)];
-      const double expected = stored_product(value, factor, limit, list[t].dtype());
-      const double found = list[t].get(i);
-      if (!same(found, expected)) {
-        ADD_FAILURE() << what << " tensor " << t << " element " << i << ": " << value << " * "
-                      << factor << " is " << expected << ", stored was " << found;
-        return -1;
-      }
-      overflows += std::isfinite(value) && !std::isfinite(expected) ? 1 : 0;
-    }
-  }
-  return overflows;
 }
 
 template <typename Action>

@@ -3,23 +3,11 @@
 
 #include "simt/pass_call.h"
 // The harness comes first.
-#include <cmath>
-#include <limits>
-
-#include <gtest/gtest.h>
-
 #include "kernels/cuda/unscale_op.cuh"
 #include "kernels/cuda/update_scale_kernels.cuh"
 
-namespace ampscaler::cuda {
+namespace ampscaler::cuda::test {
 namespace {
-
-using test::Data;
-using test::GradientList;
-using test::Schedule;
-
-constexpr int kTestThreads = 64;
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 struct Outcome {
   int launches;
@@ -28,8 +16,8 @@ struct Outcome {
 
 Outcome unscale(const GradientList& list, float inv_scale, const Schedule& schedule,
                 float found_inf = 0.0F) {
-  simt::Launcher launcher = test::launcher_for(schedule);
-  unscale_pass<kTestThreads>(launcher, test::plan_of(list), &inv_scale, &found_inf,
+  simt::Launcher launcher = launcher_for(schedule);
+  unscale_pass<kTestThreads>(launcher, plan_of(list), &inv_scale, &found_inf,
                              schedule.multiprocessors);
   return {launcher.launches, found_inf};
 }
@@ -38,11 +26,10 @@ Outcome unscale(const GradientList& list, float inv_scale, const Schedule& sched
 void check_unscale(GradientList& list, float inv_scale, const Schedule& schedule,
                    const std::string& what) {
   for (int round = 0; round < 2; ++round) {
-    std::vector<std::vector<double>> before;
+    const Values before = values_of(list);
     float expected_flag = 0.0F;
-    for (const test::Gradient& gradient : list) {
-      before.push_back(gradient.values());
-      for (const double value : before.back()) {
+    for (const std::vector<double>& values : before) {
+      for (const double value : values) {
         // aten's CUDA operator narrows doubles before it tests them.
         expected_flag = std::isfinite(static_cast<float>(value)) ? expected_flag : 1.0F;
       }
@@ -50,41 +37,34 @@ void check_unscale(GradientList& list, float inv_scale, const Schedule& schedule
     const Outcome outcome = unscale(list, inv_scale, schedule);
     EXPECT_EQ(outcome.launches, 1) << what;
     EXPECT_EQ(outcome.found_inf, expected_flag) << what;
-    for (std::size_t t = 0; t < list.size(); ++t) {
-      for (std::int64_t i = 0; i < list[t].elements(); ++i) {
-        const double expected = test::stored_product(before[t][static_cast<std::size_t>(i)],
-                                                     inv_scale, test::kInfinity, list[t].dtype());
-        ASSERT_TRUE(test::same(list[t].get(i), expected)) << what << " " << t << " " << i;
-      }
-    }
+    expect_products(list, before, inv_scale, kInfinity, what);
   }
 }
 
 TEST(UnscaleKernel, MultipliesEveryElementOnceAndFlagsInputs) {
-  test::for_each_alignment([](core::DataType dtype, int offset) {
-    GradientList list = test::list_of(dtype, offset);
+  for_each_alignment([](core::DataType dtype, int offset) {
+    GradientList list = list_of(dtype, offset);
     std::size_t turn = 0;
-    for (const Data data : test::kAllData) {
+    for (const Data data : kAllData) {
       for (const float inv_scale : {0.5F, 0.3F, 1.0F, 1024.0F}) {
         fill(list, data, 7);
-        const std::vector<Schedule> all = test::schedules();
+        const std::vector<Schedule> all = schedules();
         const Schedule schedule = all[turn++ % all.size()];
-        check_unscale(list, inv_scale, schedule,
-                      test::describe(dtype, offset, data, schedule.seed));
+        check_unscale(list, inv_scale, schedule, describe(dtype, offset, data, schedule.seed));
       }
     }
   });
 }
 
 TEST(UnscaleKernel, FindsANonfiniteElementAtAnyPosition) {
-  for (const core::DataType dtype : test::kAllDtypes) {
+  for (const core::DataType dtype : kAllDtypes) {
     for (const std::int64_t size : {1, 4096, 4097, 9000}) {
       for (const std::int64_t position : {std::int64_t{0}, size / 2, size - 1}) {
         GradientList list;
         list.emplace_back(core::kFloat32, 3);
         list.emplace_back(dtype, size, position % 2 == 0 ? 0 : 8);
         fill(list, Data::kOrdinary, 9);
-        list[1].set(position, position % 3 == 0 ? test::kNan : -test::kInfinity);
+        list[1].set(position, position % 3 == 0 ? kNan : -kInfinity);
         EXPECT_EQ(unscale(list, 0.5F, {2, 2, 4}).found_inf, 1.0F) << size << " " << position;
       }
     }
@@ -92,7 +72,7 @@ TEST(UnscaleKernel, FindsANonfiniteElementAtAnyPosition) {
 }
 
 TEST(UnscaleKernel, NeverClearsTheFlag) {
-  GradientList list = test::mixed_list();
+  GradientList list = mixed_list();
   fill(list, Data::kOrdinary, 9);
   EXPECT_EQ(unscale(list, 0.5F, {2, 2, 4}, 1.0F).found_inf, 1.0F);
   EXPECT_EQ(unscale(list, 0.5F, {2, 2, 4}, 0.0F).found_inf, 0.0F);
@@ -102,7 +82,7 @@ TEST(UnscaleKernel, SplitsLongListsAndSkipsEmptyTensors) {
   for (const int count : {2040, 2041}) {
     GradientList list;
     for (int k = 0; k < count; ++k) {
-      list.emplace_back(test::kAllDtypes[k % 4], 1 + k % 3);
+      list.emplace_back(kAllDtypes[k % 4], 1 + k % 3);
       list.emplace_back(core::kFloat32, 0);
     }
     fill(list, Data::kOrdinary, 9);
@@ -134,7 +114,7 @@ TEST(UpdateScaleKernel, AppliesTheScaleRule) {
                   core::ScaleLimits());
   EXPECT_EQ(scale, 16.0F);
   EXPECT_EQ(tracker, 0);
-  found_inf = kNan;
+  found_inf = std::numeric_limits<float>::quiet_NaN();
   launcher.launch(dim3(1), dim3(1), &update_scale_kernel, &scale, &tracker, &found_inf, rule,
                   core::ScaleLimits());
   EXPECT_EQ(scale, 8.0F);
@@ -158,4 +138,4 @@ TEST(UpdateScaleKernel, KeepsTheScaleWithinLimits) {
 }
 
 }  // namespace
-}  // namespace ampscaler::cuda
+}  // namespace ampscaler::cuda::test

@@ -107,10 +107,10 @@ AMPSCALER_API std::vector<std::string> factor_names();
 ///   (complex counts as pairs of reals), any strides, sparse COO (statistics of the coalesced values),
 ///   0 elements allowed. Gradients that share memory with one another are c10::ValueError.
 /// - `scale`: float32, 1 element, same device.
-/// - The 2-norm: sums within 16 KiB are rounded (relative error of the norm below 2^-20 for 16-bit
-///   gradients, 2^-23 for others) and then added exactly. So our kernels give the same bits for any
-///   number of threads or blocks, order of the list and splitting of it into accumulating calls; torch's
-///   own, on other devices, do not promise it. The CPU and CUDA may differ in the last bits.
+/// - The 2-norm: sums within 16 KiB are rounded (relative error of the norm below 2^-20 for 16 bits,
+///   2^-22 for float32 on CUDA, else 2^-23) and then added exactly. So our kernels give the same bits
+///   for any number of threads or blocks, order of the list and splitting of it into accumulating calls;
+///   torch's own, on other devices, do not promise it. The CPU and CUDA may differ in the last bits.
 /// - The sum cannot overflow; a norm beyond double (as float32: beyond float32) reads inf.
 /// - Throws before anything has changed: c10::ValueError also for numbers out of range,
 ///   c10::NotImplementedError for other dtypes and layouts, c10::Error for scalars and devices.

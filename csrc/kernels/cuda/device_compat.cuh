@@ -14,7 +14,7 @@
 // Before a loop that is rarely run, to keep it from taking registers of the others.
 #define SIMT_NO_UNROLL _Pragma("unroll 1")
 #elif defined(SIMT_HARNESS)
-#define SIMT_NO_UNROLL
+// tests/simt/simt.h has defined them.
 #else
 #error "CUDA kernels are compiled by nvcc, or by a C++ compiler after including tests/simt/simt.h"
 #endif
