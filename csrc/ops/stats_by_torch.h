@@ -4,7 +4,8 @@
 // in a CPU-only build, devices that we know nothing of), and for lists with sparse gradients on any.
 //
 // Results are those of the kernels: flags, counts and written values to the bit, norms within 2^-20.
-// Nothing waits for the device. MPS has no float64, so `stats` is float32 there. Exported for the test
+// Nothing waits for the device, except that torch waits in coalescing a sparse gradient on CUDA that is not
+// coalesced. MPS has no float64, so `stats` is float32 there. Exported for the test
 // that compares with the kernels.
 
 #include "ampscaler/export.h"

@@ -232,6 +232,14 @@ STORES = [
         RACE,
     ),
     _kernel(
+        "simt_test",
+        "unscale_kernels.cuh",
+        "flag of lane 0 only",
+        "if (__any_sync(kAllLanes, finite ? 0 : 1) && lane_id() == 0) {",
+        "if (!finite && lane_id() == 0) {",
+        PLAIN,
+    ),
+    _kernel(
         "norm_kernels_test",
         "grad_norms_kernels.cuh",
         "norms before all units are added",

@@ -15,7 +15,8 @@ __device__ bool is_finite_on_cuda(Value value) {
   return core::is_finite(static_cast<float>(value));
 }
 
-// The flag is written by many threads; all of them write 1, and nobody reads it in this launch.
+// The flag is written by a thread of each warp that finds something, or exchanges would queue for the one
+// address wherever a whole gradient is not finite. All write 1, and nobody reads it in this launch.
 template <int kThreads, int kCapacity>
 __global__ void __launch_bounds__(kThreads, min_blocks(kThreads))
     unscale_kernel(SIMT_GRID_CONSTANT(core::UnitTable<kCapacity>) table, const float* inv_scale,
@@ -28,7 +29,7 @@ __global__ void __launch_bounds__(kThreads, min_blocks(kThreads))
           multiply_unit(values, static_cast<int>(unit.elements), factor,
                         [&](auto value) { finite = finite && is_finite_on_cuda(value); });
         });
-        if (!finite) {
+        if (__any_sync(kAllLanes, finite ? 0 : 1) && lane_id() == 0) {
           atomicExch(found_inf, 1.0F);
         }
       });

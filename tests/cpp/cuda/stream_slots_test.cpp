@@ -62,12 +62,17 @@ TEST_F(StreamSlotsTest, WhatAnErrorLeavesIsCleanedBeforeTheNextUse) {
   EXPECT_EQ(cleaned, 2);
 }
 
-TEST_F(StreamSlotsTest, WithoutMemoryNothingIsUsedAndTheNextCallTriesAgain) {
+TEST_F(StreamSlotsTest, WithoutMemoryNothingIsUsedAndFewCallsTryAgain) {
   has_memory = false;
-  EXPECT_FALSE(use(1, [](int*) { FAIL(); }));
+  for (std::int64_t call = 0; call < 2 * kCallsPerAttempt; ++call) {
+    EXPECT_FALSE(use(1, [](int*) { FAIL(); }));
+    EXPECT_EQ(made, call / kCallsPerAttempt + 1);
+  }
   has_memory = true;
+  EXPECT_TRUE(use(2, [](int*) {}));  // another stream has attempts of its own
   EXPECT_TRUE(use(1, [](int* memory) { EXPECT_EQ(*memory, 0); }));
-  EXPECT_EQ(made, 2);
+  EXPECT_TRUE(use(1, [](int*) {}));
+  EXPECT_EQ(made, 4);
 }
 
 TEST_F(StreamSlotsTest, ThreadsTakeTurns) {
