@@ -11,18 +11,13 @@
 
 #include <gtest/gtest.h>
 
+#include "simt/build_kind.h"
 #include "simt/mutant.cuh"
 
 namespace simt::test {
 namespace {
 
-#if defined(SIMT_RACE)
-constexpr std::uint64_t kSeeds = 4;
-#elif defined(__SANITIZE_ADDRESS__)
-constexpr std::uint64_t kSeeds = 6;
-#else
-constexpr std::uint64_t kSeeds = 40;
-#endif
+constexpr std::uint64_t kSeeds = kFindsRaces ? 4 : kHasAddressSanitizer ? 6 : 40;
 
 constexpr std::array<int, kMutantTensors> kSizes{1, 7, 130, 512, 513, 1023, 2049, 600};
 constexpr std::size_t kMisaligned = 5;

@@ -9,19 +9,15 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/grad_stats_op.cuh"
+#include "simt/build_kind.h"
 #include "simt/pass_reference.h"
 
 namespace ampscaler::cuda::test {
 
 inline constexpr int kTestThreads = 64;
 
-#if defined(SIMT_RACE) || defined(SIMT_COVERAGE)
-inline constexpr bool kIsSlow = true;
-#elif defined(__SANITIZE_ADDRESS__)
-inline constexpr bool kIsSlow = true;
-#else
-inline constexpr bool kIsSlow = false;
-#endif
+inline constexpr bool kIsSlow =
+    simt::kFindsRaces || simt::kHasAddressSanitizer || simt::kCountsLines;
 
 struct Schedule {
   std::uint64_t seed;

@@ -10,13 +10,9 @@
 
 #include <gtest/gtest.h>
 
-namespace simt::test {
+#include "simt/build_kind.h"
 
-#if defined(SIMT_RACE)
-inline constexpr bool kFindsRaces = true;
-#else
-inline constexpr bool kFindsRaces = false;
-#endif
+namespace simt::test {
 
 inline Options with_seed(std::uint64_t seed, int resident_blocks = 4) {
   Options options;
