@@ -112,4 +112,19 @@ class GuardedMemory {
   static inline GuardedMemory* watched_ = nullptr;
 };
 
+/// How many threads have touched the memory in calls of `call`: repeated, under watch, until `threads` were seen
+/// or it is hopeless. A thread that the system does not let run leaves a call to the others.
+template <typename Call>
+std::size_t threads_seen(GuardedMemory& memory, std::size_t threads, Call call) {
+  constexpr int kMostCalls = 200;
+  std::set<pid_t> seen;
+  for (int i = 0; i < kMostCalls && seen.size() < threads; ++i) {
+    memory.watch();
+    call();
+    memory.unwatch();
+    seen.merge(memory.threads());
+  }
+  return seen.size();
+}
+
 }  // namespace ampscaler

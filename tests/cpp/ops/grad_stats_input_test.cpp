@@ -61,16 +61,14 @@ TEST(GradStatsInput, ReadsOnlyAndWithEveryThread) {
   const std::int64_t elements = 1 << 20;
   const auto memory = std::make_unique<GuardedMemory>(elements * 4);
   const at::Tensor grad = memory->tensor({elements}, at::kFloat).fill_(2.0);
-  for (const int threads : {1, 2}) {
-    const ThreadsGuard guard(threads);
+  for (const std::size_t threads : {1, 2}) {
+    const ThreadsGuard guard(static_cast<int>(threads));
     norm_of({grad});  // the pool exists
-    memory->watch();
-    const double norm = norm_of({grad});
-    memory->unwatch();
+    double norm = 0.0;
+    EXPECT_EQ(threads_seen(*memory, threads, [&] { norm = norm_of({grad}); }), threads);
     EXPECT_EQ(norm, 2048.0);
     EXPECT_EQ(memory->accesses(), elements * 4 / GuardedMemory::kPageBytes);
     EXPECT_EQ(memory->writes(), 0);
-    EXPECT_EQ(memory->threads().size(), static_cast<std::size_t>(threads));
   }
 }
 
