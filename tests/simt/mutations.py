@@ -232,7 +232,7 @@ STORES = [
         RACE,
     ),
     _kernel(
-        "simt_test",
+        "unscale_kernel_test",
         "unscale_kernels.cuh",
         "flag of lane 0 only",
         "if (__any_sync(kAllLanes, finite ? 0 : 1) && lane_id() == 0) {",
