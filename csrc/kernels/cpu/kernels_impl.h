@@ -229,12 +229,13 @@ struct Loops {
 
   [[gnu::flatten]] static void whole_unit_stats(const void* values, const void* next,
                                                 UnitStats* result) {
-    constexpr std::int64_t kHere = kUnitBytes - kPrefetchBytes;
+    constexpr std::int64_t kInsideUnit = kUnitBytes - kPrefetchBytes;
     const char* from = static_cast<const char*>(values);
     typename Elements::Stats stats;
     for (std::int64_t block = 0; block < kUnitBytes; block += kBlockBytes) {
-      const char* prefetch = block < kHere ? from + block + kPrefetchBytes
-                                           : static_cast<const char*>(next) + (block - kHere);
+      const char* prefetch = block < kInsideUnit
+                                 ? from + block + kPrefetchBytes
+                                 : static_cast<const char*>(next) + (block - kInsideUnit);
       add_block<V, Elements>(stats, from + block, kBlockBytes, prefetch);
     }
     *result = {};
