@@ -65,6 +65,21 @@ TEST_P(Stats, AreTheSameBitsAtEveryAddress) {
   });
 }
 
+// What is fetched meanwhile does not matter, not even if there is no such memory.
+TEST_P(Stats, OfAWholeUnitAreThoseOfAnyOther) {
+  for_each_type([&]<typename Element>() {
+    for (const Kind kind : kKinds) {
+      const auto words = random_words<Element>(kUnit<Element>, kind, 7);
+      UnitStats stats;
+      stats.zeros = -1;  // what was there is not added to
+      table().whole_unit_stats[Element::kType](words.data(), nullptr, &stats);
+      ASSERT_TRUE(same_bits(stats, run_stats<Element>(table(), words)))
+          << Element::kType << " kind " << int(kind);
+      expect_stats<Element>(stats, words);
+    }
+  });
+}
+
 // An inf or NaN leaves everything else as a zero in its place would, but the count of zeros.
 TEST_P(Stats, LeaveOutInfAndNaN) {
   const std::array<double, 4> values = {HUGE_VAL, -HUGE_VAL, std::nan(""), -std::nan("")};
