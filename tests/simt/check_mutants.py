@@ -90,12 +90,18 @@ def target_of(program: str, build: str) -> str:
     return program if build == PLAIN else f"{program}_{build}"
 
 
+def lines_to_replace(mutation: Mutation) -> list[int]:
+    """Which lines of its header the mutation would replace: exactly one, if all is well."""
+    lines = (ROOT / mutation.file).read_text().splitlines()
+    return [number for number, line in enumerate(lines) if line.strip() == mutation.line.strip()]
+
+
 def mutated_header(mutation: Mutation, folder: pathlib.Path) -> str:
     """Writes the header with the defect below `folder`; returns what is wrong with the mutation, or nothing."""
-    lines = (ROOT / mutation.file).read_text().splitlines()
-    hits = [number for number, line in enumerate(lines) if line.strip() == mutation.line.strip()]
+    hits = lines_to_replace(mutation)
     if len(hits) != 1:
         return f"the line occurs {len(hits)} times in {mutation.file}: {mutation.line}"
+    lines = (ROOT / mutation.file).read_text().splitlines()
     line = lines[hits[0]]
     lines[hits[0]] = line[: len(line) - len(line.lstrip())] + mutation.replacement
     # As it is included: below csrc/ or tests/.

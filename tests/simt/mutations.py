@@ -252,8 +252,8 @@ STORES = [
         "norm_kernels_test",
         "find_nonfinite_kernels.cuh",
         "last instead of first",
-        "atomicMin(row + kFirst, static_cast<unsigned long long>(index * 4 + kind));",
-        "atomicExch(row + kFirst, static_cast<unsigned long long>(index * 4 + kind));",
+        "atomicMin(row + kFirst, code);",
+        "atomicExch(row + kFirst, code);",
         PLAIN,
     ),
 ]

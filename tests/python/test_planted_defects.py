@@ -1,0 +1,34 @@
+"""The defects of `make mutants` and `make gates` can still be planted: each line they replace is there, exactly once.
+
+`make mutants` finds that out too, but after minutes; who changes a kernel learns it here.
+"""
+
+import pathlib
+import sys
+
+import pytest
+
+TESTS = pathlib.Path(__file__).parents[1]
+sys.path[:0] = [str(TESTS / "simt"), str(TESTS / "gates")]
+
+import check_mutants
+import planted
+from mutations import MUTATIONS, Mutation
+
+WITH_A_LINE = [mutation for mutation in MUTATIONS if mutation.file] + [planted.SPILLS, planted.NARROW]
+
+
+@pytest.mark.parametrize("mutation", WITH_A_LINE, ids=lambda mutation: mutation.name)
+def test_the_line_occurs_once(mutation: Mutation) -> None:
+    hits = check_mutants.lines_to_replace(mutation)
+    assert len(hits) == 1, f"{mutation.file} has {len(hits)} lines {mutation.line!r}: mutations.py names what to replace"
+
+
+def test_a_line_that_is_gone_is_told() -> None:
+    gone = Mutation("gone", "grad_stats_kernel_test", (), "csrc/core/unit_table.h", "int no_such_line;", "")
+    assert check_mutants.lines_to_replace(gone) == []
+
+
+def test_names_are_unique() -> None:
+    names = [mutation.name for mutation in MUTATIONS]
+    assert len(set(names)) == len(names)
