@@ -8,9 +8,8 @@ import sys
 
 import pytest
 
-TESTS = pathlib.Path(__file__).parents[1]
-sys.path.insert(0, str(TESTS / "simt"))
-sys.path.insert(0, str(TESTS / "gates"))
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "simt"))
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "gates"))
 
 import check_mutants
 import planted
@@ -22,7 +21,9 @@ WITH_A_LINE = [mutation for mutation in MUTATIONS if mutation.file] + [planted.S
 @pytest.mark.parametrize("mutation", WITH_A_LINE, ids=lambda mutation: mutation.name)
 def test_the_line_occurs_once(mutation: Mutation) -> None:
     hits = check_mutants.lines_to_replace(mutation)
-    assert len(hits) == 1, f"{mutation.file} has {len(hits)} lines {mutation.line!r}: to be put right where it is planted"
+    assert len(hits) == 1, (
+        f"{mutation.file} has {len(hits)} lines {mutation.line!r}: to be put right where it is planted"
+    )
 
 
 def test_a_line_that_is_gone_is_told() -> None:
