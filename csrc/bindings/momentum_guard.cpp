@@ -22,6 +22,13 @@ bool has_buffer(const py::object& state) {
   return !state.is_none() && state.contains(kBuffer) && !state[kBuffer].is_none();
 }
 
+// Lets other Python threads run while it waits.
+bool was_applied(const at::Tensor& found_inf) {
+  const StepResult result(found_inf, at::Tensor());
+  const py::gil_scoped_release no_gil;
+  return result.applied();
+}
+
 }  // namespace
 
 MomentumGuard::MomentumGuard(const py::object& optimizer) {
@@ -47,7 +54,7 @@ void MomentumGuard::remember(const py::dict& group) {
 }
 
 void MomentumGuard::after_step(const at::Tensor& found_inf) const {
-  if (parameters_.empty() || StepResult(found_inf, at::Tensor()).applied()) {
+  if (parameters_.empty() || was_applied(found_inf)) {
     return;
   }
   for (const py::object& parameter : parameters_) {

@@ -118,6 +118,14 @@ def test_the_host_reads_devices_in_one_place():
     assert [name(path) for path in readers] == ["csrc/scaler/host_read.cpp"]
 
 
+def test_bindings_wait_for_a_decision_without_the_gil():
+    # UnscaledGradients asks in the midst of a walk through Python's lists, which nobody may change meanwhile.
+    for path in sorted((ROOT / "csrc/bindings").glob("*.cpp")):
+        text = path.read_text() if path.name != "unscaled_gradients.cpp" else ""
+        for wait in re.finditer(r"\.(applied|outcome)\(\)", text):
+            assert "gil_scoped_release" in text[wait.start() - 100 : wait.end() + 100], name(path)
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=name)
 def test_files_are_short(path):
     assert len(path.read_text().splitlines()) <= 400
