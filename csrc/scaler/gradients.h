@@ -29,9 +29,9 @@ void check_gradients(const std::vector<at::Tensor>& parameters, bool allow_half)
 /// since duplicates may overflow in their sum; other sparse ones stay as they are.
 GradientGroups group_gradients(const std::vector<at::Tensor>& parameters);
 
-/// For unscale_ and the check of a step: nothing if torch's own operator must do the work, because a
+/// For unscale_ and the check of a step: nothing if the pass cannot do the work as torch would, because a
 /// gradient is not plain (GradientGroups::is_plain) or shares memory with another one, which torch
-/// accepts. `parameters` as parameters_with_gradient() returns them.
+/// accepts; group_gradients() can. `parameters` as parameters_with_gradient() returns them.
 std::optional<GradientLists> plain_gradients(const std::vector<at::Tensor>& parameters);
 
 /// For clips and queries: all gradients of `parameters`, each once. Throws c10::NotImplementedError for

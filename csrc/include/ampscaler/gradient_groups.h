@@ -1,11 +1,12 @@
 // Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
 #pragma once
 // Gradients sorted by device (type and index) and dtype, in the order in which they were first
-// seen, and unscaled group by group.
+// seen, and unscaled group by group. What only torch's operator takes, like a subclass, is a group apart.
 //
-//   add(g0: cuda:0 float)             cuda:0 [float: g0] [double: g2]
+//   add(g0: cuda:0 float)             cuda:0 [float: g0] [double: g2] [float by torch: g3]
 //   add(g1: cuda:1 float)      ->     cuda:1 [float: g1]
 //   add(g2: cuda:0 double)
+//   add(g3: cuda:0 float, subclass)
 
 #include <vector>
 
@@ -41,7 +42,8 @@ class AMPSCALER_API GradientGroups {
   struct DtypeGroup {
     at::ScalarType dtype;
     std::vector<at::Tensor> gradients;
-    bool plain;  // every gradient runs on our own kernel
+    bool ours;              // unscaled by ampscaler::unscale_, else by torch's operator
+    bool may_share_memory;  // so it is looked at before all are unscaled by one call
   };
   struct DeviceGroup {
     c10::Device device;
@@ -57,8 +59,10 @@ class AMPSCALER_API GradientGroups {
   /// operator. Sparse COO tensors qualify as well.
   static bool may_take_our_operators(const at::Tensor& gradient);
 
+  /// Any gradient. Of those that share memory each is multiplied in turn, as by torch's loop on the CPU.
   void add(const at::Tensor& gradient);
-  /// Adds `gradient` if is_plain() holds for it; else returns false.
+  /// Adds `gradient` if is_plain() holds for it; else returns false. The caller answers for memory that
+  /// gradients share, or leaves open, as torch does on CUDA, how often it is multiplied.
   bool add_plain(const at::Tensor& gradient);
   /// The same with everything given and trusted: `plain` must be what is_plain() says.
   void add(c10::Device device, at::ScalarType dtype, const at::Tensor& gradient, bool plain);
@@ -69,14 +73,15 @@ class AMPSCALER_API GradientGroups {
   /// `found_inf` and set to 1 where an input element is inf or NaN; `found_inf` itself is not
   /// written. Does not wait for the device.
   ///
-  /// Both scalars are float32 with one element and are copied to each device. Groups of plain
-  /// gradients go to ampscaler::unscale_, all others to torch's own operator, which may refuse them
-  /// with its own errors.
+  /// Both scalars are float32 with one element and are copied to each device. Dense and strided
+  /// gradients go to ampscaler::unscale_, all others to torch's own operator, which may refuse them with
+  /// its own errors. So they come first: a refusal leaves the gradients of ours as they were. bfloat16 in
+  /// CUDA memory is refused before anything is written where we have no kernel for it: torch has none.
   std::vector<DeviceFoundInf> unscale_(const at::Tensor& inv_scale,
                                        const at::Tensor& found_inf) const;
 
  private:
-  DtypeGroup& group_of(c10::Device device, at::ScalarType dtype);
+  DtypeGroup& group_of(c10::Device device, at::ScalarType dtype, bool ours);
 
   std::vector<DeviceGroup> groups_;
 };
