@@ -92,12 +92,12 @@ std::vector<ListPass> prepare(const std::vector<PassTarget>& targets, const at::
   passes.reserve(list_count(targets));
   for (const PassTarget& target : targets) {
     for (const GradientLists::DeviceList& list : target.gradients.lists()) {
-      ops::GradStatsOptions here = options;
+      passes.push_back({target, list, scale_for(target, scale, list.device), options, {}});
+      ops::GradStatsOptions& here = passes.back().options;
       here.accumulate = std::nullopt;
       here.max_norm_tensor = on_device(options.max_norm_tensor, list.device);
       here.user_scale = pending_factor(target, list.device);
       here.divisor = target.scaled ? on_device(options.divisor, list.device) : std::nullopt;
-      passes.push_back({target, list, scale_for(target, scale, list.device), std::move(here), {}});
     }
   }
   return passes;
