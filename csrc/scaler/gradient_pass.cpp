@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
-#include <utility>
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/TensorOperators.h>
