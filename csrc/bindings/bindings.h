@@ -10,6 +10,7 @@ namespace ampscaler::bindings {
 void bind_errors();
 void bind_param_groups(py::module_& module);
 void bind_gradient_pass(py::module_& module);
+void bind_clip_gradients(py::module_& module);
 void bind_unscaled_gradients(py::module_& module);
 void bind_step_result(py::module_& module);
 void bind_scale_policy(py::module_& module);

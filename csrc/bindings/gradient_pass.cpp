@@ -25,32 +25,9 @@ namespace {
 
 using OptionalTensor = std::optional<at::Tensor>;
 
-std::optional<std::vector<PassTarget>> collect_all(const std::vector<Target>& targets) {
-  std::vector<PassTarget> result;
-  result.reserve(targets.size());
-  for (const Target& target : targets) {
-    std::optional<PassTarget> collected = collect(target);
-    if (!collected) {
-      return std::nullopt;
-    }
-    result.push_back(std::move(*collected));
-  }
-  return result;
-}
-
-FoundInfPerDevice to_dict(const std::vector<DeviceFoundInf>& flags) {
-  FoundInfPerDevice dict;
-  for (const DeviceFoundInf& flag : flags) {
-    dict[py::cast(flag.device)] = flag.found_inf;
-  }
-  return dict;
-}
-
 struct Result {
   at::Tensor norm;
   at::Tensor found_inf;
-  std::vector<at::Tensor> clip_coefficients;
-  std::vector<FoundInfPerDevice> found_inf_per_device;
 };
 
 // A mere query is answered for gradients that share memory too: by torch's functions.
@@ -62,33 +39,17 @@ bool may_be_read(const std::vector<PassTarget>& targets) {
 
 std::optional<Result> run(const std::string& operation, const std::vector<Target>& targets,
                           const at::Tensor& scale, const std::optional<Number>& divisor,
-                          Real norm_type, const std::optional<Number>& max_norm, Real eps) {
+                          Real norm_type) {
   const std::optional<std::vector<PassTarget>> collected = collect_all(targets);
-  if (!collected) {
-    return std::nullopt;
-  }
-  if (!max_norm && !may_be_read(*collected)) {
+  if (!collected || !may_be_read(*collected)) {
     return std::nullopt;
   }
   ops::GradStatsOptions options;
   options.divisor = to_tensor(divisor);
   options.norm_type = norm_type;
-  options.eps = eps;
-  if (max_norm && std::holds_alternative<Real>(*max_norm)) {
-    options.max_norm = std::get<Real>(*max_norm);
-  } else {
-    options.max_norm_tensor = to_tensor(max_norm);
-  }
-  const auto pass = [&] {
-    const py::gil_scoped_release no_gil;
-    return run_gradient_pass(operation.c_str(), *collected, scale, options);
-  };
-  const PassResult found = pass();
-  Result result{found.norm, found.found_inf, found.clip_coefficients, {}};
-  for (const std::vector<DeviceFoundInf>& flags : found.found_inf_per_device) {
-    result.found_inf_per_device.push_back(to_dict(flags));
-  }
-  return result;
+  const py::gil_scoped_release no_gil;
+  const PassResult found = run_gradient_pass(operation.c_str(), *collected, scale, options);
+  return Result{found.norm, found.found_inf};
 }
 
 std::optional<FoundInfPerDevice> clamp(const Target& target, const at::Tensor& scale,
@@ -166,9 +127,9 @@ std::pair<py::object, at::Tensor> step_amp_aware(
 void bind_passes(py::module_& module) {
   module.def(
       "run_gradient_pass", &run, py::arg("operation"), py::arg("targets"), py::arg("scale"),
-      py::arg("divisor"), py::arg("norm_type"), py::arg("max_norm"), py::arg("eps"),
-      "One pass over the gradients of all targets: the total norm, and what of unscaling and "
-      "clipping is to be written.\n\n"
+      py::arg("divisor"), py::arg("norm_type"),
+      "One pass over the gradients of all targets: the total norm, and unscaling if it is to be "
+      "written.\n\n"
       "None, and nothing touched, when torch must do it (tensor subclasses, function modes). "
       "Does not wait.");
   module.def("check_param_groups", &check, py::arg("param_groups"), py::arg("scale"),
@@ -214,23 +175,13 @@ void bind_factors(py::module_& module) {
 void bind_gradient_pass(py::module_& module) {
   py::enum_<GradientWrite>(module, "GradientWrite", "What a pass writes into gradients.")
       .value("NOTHING", GradientWrite::kNothing)
-      .value("CLIP", GradientWrite::kClip)
-      .value("UNSCALE", GradientWrite::kUnscale)
-      .value("UNSCALE_AND_CLIP", GradientWrite::kUnscaleAndClip);
+      .value("UNSCALE", GradientWrite::kUnscale);
   py::class_<Target>(module, "PassTarget", "The gradients of one optimizer in a pass.")
       .def(py::init(&read_target), py::arg("optimizer"), py::arg("state"), py::arg("write"),
-           py::arg("allow_fp16"))
-      .def_readonly("amp_aware", &Target::amp_aware)
-      .def_readonly("folds_clip", &Target::folds_clip);
-  module.def("clip_target", &clip_target, py::arg("optimizer"), py::arg("state"),
-             py::arg("enabled"), py::arg("scale_is_one"), py::arg("fp16_grads"),
-             "The gradients of one optimizer in a clip, which decides what is written by the kind "
-             "of the optimizer.");
+           py::arg("allow_fp16"));
   py::class_<Result>(module, "PassResult", "What a pass has found.")
       .def_readonly("norm", &Result::norm)
-      .def_readonly("found_inf", &Result::found_inf)
-      .def_readonly("clip_coefficients", &Result::clip_coefficients)
-      .def_readonly("found_inf_per_device", &Result::found_inf_per_device);
+      .def_readonly("found_inf", &Result::found_inf);
   bind_passes(module);
   bind_factors(module);
 }

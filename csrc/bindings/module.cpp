@@ -13,6 +13,7 @@ PYBIND11_MODULE(_C, module) {
   bindings::bind_errors();
   bindings::bind_param_groups(module);
   bindings::bind_gradient_pass(module);
+  bindings::bind_clip_gradients(module);
   bindings::bind_unscaled_gradients(module);
   bindings::bind_step_result(module);
   bindings::bind_scale_policy(module);

@@ -10,6 +10,8 @@
 
 #include <ampscaler/gradient_prefetch.h>
 
+#include "bindings/names.h"
+
 namespace ampscaler::bindings {
 
 /// A Python subclass wants to see torch's operator, even if its tensor looks plain from C++.
@@ -50,11 +52,11 @@ inline void prefetch_parameters(PyObject* parameters, Py_ssize_t begin) {
 }
 
 template <typename Visit>
-bool visit_group(PyObject* group, PyObject* params_key, Visit& visit) {
+bool visit_group(PyObject* group, Visit& visit) {
   if (!PyDict_CheckExact(group)) {
     return false;
   }
-  PyObject* parameters = PyDict_GetItemWithError(group, params_key);
+  PyObject* parameters = PyDict_GetItemWithError(group, names().params);
   if (parameters == nullptr || !PyList_CheckExact(parameters)) {
     PyErr_Clear();
     return false;
@@ -73,12 +75,11 @@ bool visit_group(PyObject* group, PyObject* params_key, Visit& visit) {
 /// So many parameters there are, if nothing is out of the ordinary; else some number.
 inline std::size_t parameter_count(PyObject* param_groups) {
   Py_ssize_t count = 0;
-  const py::str params_key("params");
   for (Py_ssize_t i = 0; PyList_CheckExact(param_groups) && i < PyList_GET_SIZE(param_groups);
        ++i) {
     PyObject* group = PyList_GET_ITEM(param_groups, i);
     PyObject* parameters =
-        PyDict_CheckExact(group) ? PyDict_GetItem(group, params_key.ptr()) : nullptr;
+        PyDict_CheckExact(group) ? PyDict_GetItem(group, names().params) : nullptr;
     count +=
         parameters != nullptr && PyList_CheckExact(parameters) ? PyList_GET_SIZE(parameters) : 0;
   }
@@ -102,9 +103,8 @@ bool visit_gradients(PyObject* param_groups, Visit visit,
   if (seen || !PyList_CheckExact(param_groups)) {
     return false;
   }
-  const py::str params_key("params");
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(param_groups); ++i) {
-    if (!visit_group(PyList_GET_ITEM(param_groups, i), params_key.ptr(), visit)) {
+    if (!visit_group(PyList_GET_ITEM(param_groups, i), visit)) {
       return false;
     }
   }

@@ -4,18 +4,17 @@
 
 #include "bindings/pass_target.h"
 
+#include <utility>
+
 #include <ATen/ops/full.h>
 #include <pybind11/gil_safe_call_once.h>
 
-#include "bindings/fp16_grads.h"
+#include "bindings/names.h"
 #include "bindings/param_group_walk.h"
 #include "bindings/python_optimizer.h"
 
 namespace ampscaler::bindings {
 namespace {
-
-// Also in _optimizers.py, which writes it.
-constexpr const char* kClipCoefficient = "ampscaler_clip_coefficient";
 
 py::object import_ready() {
   return py::module_::import("torch.amp.grad_scaler").attr("OptState").attr("READY");
@@ -26,14 +25,16 @@ bool is_ready(const py::object& state) {
     return true;
   }
   static py::gil_safe_call_once_and_store<py::object> ready;
-  return py::object(state["stage"]).is(ready.call_once_and_store_result(import_ready).get_stored());
+  const py::object stage = state[py::handle(names().stage)];
+  return stage.is(ready.call_once_and_store_result(import_ready).get_stored());
 }
 
 std::optional<at::Tensor> left_coefficient(const py::object& state) {
-  if (state.is_none() || !py::cast<py::dict>(state).contains(kClipCoefficient)) {
+  const py::handle name = names().clip_coefficient;
+  if (state.is_none() || !py::cast<py::dict>(state).contains(name)) {
     return std::nullopt;
   }
-  return py::cast<at::Tensor>(state[kClipCoefficient]);
+  return py::cast<at::Tensor>(state[name]);
 }
 
 }  // namespace
@@ -53,7 +54,7 @@ Target read_target(const py::object& optimizer, const py::object& state, Gradien
   const PythonOptimizer kind(optimizer, py::args(), py::kwargs());
   Target target;
   target.amp_aware = kind.claims_amp_support();
-  target.param_groups = optimizer.attr("param_groups");
+  target.param_groups = optimizer.attr(py::handle(names().param_groups));
   target.scaled = is_ready(state);
   target.write = write;
   target.allow_fp16 = allow_fp16;
@@ -69,13 +70,13 @@ Target read_target(const py::object& optimizer, const py::object& state, Gradien
 }
 
 Target clip_target(const py::object& optimizer, const py::object& state, bool enabled,
-                   bool scale_is_one, const std::string& fp16_grads) {
+                   bool scale_is_one, Fp16Grads fp16_grads) {
   Target target = read_target(optimizer, state, GradientWrite::kNothing, /*allow_fp16=*/true);
   target.write = std::nullopt;
   target.scale_is_one = scale_is_one;
   target.amp_aware = target.amp_aware && enabled;
   target.folds_clip = target.amp_aware && folds_clip(optimizer);
-  target.allow_fp16 = may_clip_fp16(parse_fp16_grads(fp16_grads), enabled && target.scaled,
+  target.allow_fp16 = may_clip_fp16(fp16_grads, enabled && target.scaled,
                                     /*by_optimizer=*/target.amp_aware);
   return target;
 }
@@ -103,6 +104,27 @@ std::optional<PassTarget> collect(const Target& target) {
                      ? *target.write
                      : clip_write(result, target.amp_aware, target.folds_clip, target.scale_is_one);
   return result;
+}
+
+std::optional<std::vector<PassTarget>> collect_all(const std::vector<Target>& targets) {
+  std::vector<PassTarget> result;
+  result.reserve(targets.size());
+  for (const Target& target : targets) {
+    std::optional<PassTarget> collected = collect(target);
+    if (!collected) {
+      return std::nullopt;
+    }
+    result.push_back(std::move(*collected));
+  }
+  return result;
+}
+
+FoundInfPerDevice to_dict(const std::vector<DeviceFoundInf>& flags) {
+  FoundInfPerDevice dict;
+  for (const DeviceFoundInf& flag : flags) {
+    dict[py::cast(flag.device)] = flag.found_inf;
+  }
+  return dict;
 }
 
 }  // namespace ampscaler::bindings

@@ -4,9 +4,11 @@
 // iteration, and its gradients.
 
 #include <optional>
+#include <vector>
 
 #include <torch/csrc/utils/pybind.h>
 
+#include <ampscaler/fp16_grads.h>
 #include <ampscaler/gradient_pass.h>
 
 #include "bindings/types.h"
@@ -33,12 +35,15 @@ struct Target {
 Target read_target(const py::object& optimizer, const py::object& state, GradientWrite write,
                    bool allow_fp16);
 
-/// The same for a clip. `fp16_grads` as in GradScaler.
+/// The same for a clip, which decides what is written by the kind of the optimizer.
 Target clip_target(const py::object& optimizer, const py::object& state, bool enabled,
-                   bool scale_is_one, const std::string& fp16_grads);
+                   bool scale_is_one, Fp16Grads fp16_grads);
 
 /// With the gradients, each once; nothing if torch must walk the optimizer. c10::ValueError for float16
 /// ones that are not allowed.
 std::optional<PassTarget> collect(const Target& target);
+std::optional<std::vector<PassTarget>> collect_all(const std::vector<Target>& targets);
+
+FoundInfPerDevice to_dict(const std::vector<DeviceFoundInf>& flags);
 
 }  // namespace ampscaler::bindings

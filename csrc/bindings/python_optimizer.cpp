@@ -16,18 +16,19 @@
 #include <ampscaler/errors.h>
 
 #include "bindings/momentum_guard.h"
+#include "bindings/names.h"
 
 namespace ampscaler::bindings {
 namespace {
 
 // The attribute, or `otherwise` if there is none. Other errors of the lookup pass. Most optimizers have
 // no grad_scale: an AttributeError that nobody sees would take as long as all the rest.
-py::object attribute_or(const py::object& object, const char* name, py::object otherwise) {
+py::object attribute_or(const py::object& object, py::handle name, py::object otherwise) {
   PyObject* found = nullptr;
 #if PY_VERSION_HEX >= 0x030D0000
-  const int status = PyObject_GetOptionalAttrString(object.ptr(), name, &found);
+  const int status = PyObject_GetOptionalAttr(object.ptr(), name.ptr(), &found);
 #else
-  const int status = _PyObject_LookupAttr(object.ptr(), py::str(name).ptr(), &found);
+  const int status = _PyObject_LookupAttr(object.ptr(), name.ptr(), &found);
 #endif
   if (status < 0) {
     throw py::error_already_set();
@@ -56,7 +57,7 @@ class ScopedAttribute {
 
  private:
   static py::object own_attribute(const py::object& object, const char* name) {
-    const py::dict own = attribute_or(object, "__dict__", py::dict());
+    const py::dict own = attribute_or(object, names().own_dict, py::dict());
     return own.contains(name) ? py::object(own[name]) : py::object();
   }
 
@@ -89,21 +90,23 @@ bool is_torch_fused_class(const py::object& optimizer) {
 // A learning-rate scheduler replaces `step` on the instance by a wrapper of the class's function that
 // counts the calls.
 bool has_own_step(const py::object& optimizer) {
-  const py::dict own = attribute_or(optimizer, "__dict__", py::dict());
-  if (!own.contains("step")) {
+  const py::dict own = attribute_or(optimizer, names().own_dict, py::dict());
+  const py::handle step_name = names().step;
+  if (!own.contains(step_name)) {
     return true;
   }
-  const py::object step = own["step"];
-  const py::object counts = attribute_or(step, "_wrapped_by_lr_sched", py::bool_(false));
-  const py::object wrapped = attribute_or(step, "__wrapped__", py::none());
+  const py::object step = own[step_name];
+  const py::object counts = attribute_or(step, names().wrapped_by_scheduler, py::bool_(false));
+  const py::object wrapped = attribute_or(step, names().wrapped, py::none());
   return counts.is(py::bool_(true)) &&
-         wrapped.is(py::object(py::type::handle_of(optimizer).attr("step")));
+         wrapped.is(py::object(py::type::handle_of(optimizer).attr(step_name)));
 }
 
 bool is_fused_in_every_group(const py::object& optimizer) {
-  const py::list groups(optimizer.attr("param_groups"));
-  return std::ranges::all_of(groups, [](const py::handle& group) {
-    return group.contains("fused") && PyObject_IsTrue(group[py::str("fused")].ptr()) == 1;
+  const py::handle fused = names().fused;
+  const py::list groups(optimizer.attr(py::handle(names().param_groups)));
+  return std::ranges::all_of(groups, [fused](const py::handle& group) {
+    return group.contains(fused) && PyObject_IsTrue(py::object(group[fused]).ptr()) == 1;
   });
 }
 
@@ -150,7 +153,7 @@ at::Tensor PythonOptimizer::step() {
 bool PythonOptimizer::claims_amp_support() const {
   const py::gil_scoped_acquire gil;
   return py::cast<bool>(
-      py::bool_(attribute_or(optimizer_, "_step_supports_amp_scaling", py::bool_(false))));
+      py::bool_(attribute_or(optimizer_, names().supports_amp_scaling, py::bool_(false))));
 }
 
 bool PythonOptimizer::is_amp_aware() const {
@@ -167,7 +170,7 @@ bool PythonOptimizer::is_amp_aware() const {
 
 std::optional<at::Tensor> PythonOptimizer::user_grad_scale() const {
   const py::gil_scoped_acquire gil;
-  const py::object factor = attribute_or(optimizer_, "grad_scale", py::none());
+  const py::object factor = attribute_or(optimizer_, names().grad_scale, py::none());
   if (factor.is_none()) {
     return std::nullopt;
   }

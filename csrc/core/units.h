@@ -135,16 +135,16 @@ inline std::vector<std::uint32_t> UnitPlan::split(std::int64_t parts) const {
   std::vector<std::uint32_t> bounds{0};
   bounds.reserve(static_cast<std::size_t>(parts) + 1);
   std::int64_t cost_before = 0;  // of all entries before the current one
+  std::int64_t part = 1;         // the next one to begin, at `target`
+  std::int64_t target = target_of(part);
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const PlanEntry entry = entries_[i];
     const std::uint32_t first = first_unit(entries_.data(), static_cast<std::int64_t>(i));
     const std::int64_t units = entry.unit_end - first;
     const std::int64_t tail_bytes = entry_tail(entry) * element_bytes(entry_dtype(entry));
     const std::int64_t cost = (units - 1) * full_unit + tail_bytes + kUnitOverheadBytes;
-    auto part = static_cast<std::int64_t>(bounds.size());
-    for (; part < parts && target_of(part) < cost_before + cost; ++part) {
-      bounds.push_back(first +
-                       static_cast<std::uint32_t>((target_of(part) - cost_before) / full_unit));
+    for (; part < parts && target < cost_before + cost; target = target_of(++part)) {
+      bounds.push_back(first + static_cast<std::uint32_t>((target - cost_before) / full_unit));
     }
     cost_before += cost;
   }

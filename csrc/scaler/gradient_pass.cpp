@@ -281,13 +281,26 @@ std::vector<std::vector<DeviceFoundInf>> flags_of(const std::vector<PassTarget>&
 
 }  // namespace
 
-void GradientLists::add(const at::Tensor& gradient) {
-  auto list = std::ranges::find(lists_, gradient.device(), &DeviceList::device);
+// What counts the references to a gradient has left the caches while it was read.
+GradientLists::~GradientLists() {
+  constexpr std::size_t kAhead = 16;
+  for (DeviceList& list : lists_) {
+    for (std::size_t i = 0; i < list.gradients.size(); ++i) {
+      if (i + kAhead < list.gradients.size()) {
+        __builtin_prefetch(list.gradients[i + kAhead].unsafeGetTensorImpl(), /*for writing*/ 1);
+      }
+      list.gradients[i].reset();
+    }
+  }
+}
+
+std::vector<at::Tensor>& GradientLists::list_of(c10::Device device) {
+  auto list = std::ranges::find(lists_, device, &DeviceList::device);
   if (list == lists_.end()) {
-    list = lists_.insert(lists_.end(), DeviceList{gradient.device(), {}});
+    list = lists_.insert(lists_.end(), DeviceList{device, {}});
     list->gradients.reserve(lists_.size() == 1 ? expected_ : 0);
   }
-  list->gradients.push_back(gradient);
+  return list->gradients;
 }
 
 void GradientLists::remove_duplicates() {

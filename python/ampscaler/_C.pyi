@@ -22,7 +22,7 @@ __all__: list[str] = [
     "check_for_step",
     "check_param_groups",
     "clamp_gradients",
-    "clip_target",
+    "clip_gradients",
     "combine_found_inf",
     "cpu_kernels",
     "factor_names",
@@ -47,17 +47,11 @@ class GradientWrite:
 
       NOTHING
 
-      CLIP
-
       UNSCALE
-
-      UNSCALE_AND_CLIP
     """
 
-    CLIP: typing.ClassVar[GradientWrite]
     NOTHING: typing.ClassVar[GradientWrite]
     UNSCALE: typing.ClassVar[GradientWrite]
-    UNSCALE_AND_CLIP: typing.ClassVar[GradientWrite]
     __members__: typing.ClassVar[dict[str, GradientWrite]]
     @typing.overload
     def __eq__(self, other: GradientWrite) -> bool: ...
@@ -85,21 +79,13 @@ class PassTarget:
     The gradients of one optimizer in a pass.
     """
     def __init__(self, optimizer: typing.Any, state: typing.Any, write: GradientWrite, allow_fp16: bool) -> None: ...
-    @property
-    def amp_aware(self) -> bool: ...
-    @property
-    def folds_clip(self) -> bool: ...
 
 class PassResult:
     """
     What a pass has found.
     """
     @property
-    def clip_coefficients(self) -> list[torch.Tensor]: ...
-    @property
     def found_inf(self) -> torch.Tensor: ...
-    @property
-    def found_inf_per_device(self) -> list[dict[torch.device, torch.Tensor]]: ...
     @property
     def norm(self) -> torch.Tensor: ...
 
@@ -344,11 +330,23 @@ def clamp_gradients(
     Unscales and clamps to [-clip_value, clip_value] in one pass; {device: flag}, or None like run_gradient_pass. Does not wait.
     """
 
-def clip_target(
-    optimizer: typing.Any, state: typing.Any, enabled: bool, scale_is_one: bool, fp16_grads: str
-) -> PassTarget:
+def clip_gradients(
+    operation: str,
+    optimizers: list[typing.Any],
+    states: list[typing.Any],
+    enabled: bool,
+    scale_is_one: bool,
+    fp16_grads: str,
+    scale: torch.Tensor,
+    divisor: typing.SupportsFloat | typing.SupportsIndex | torch.Tensor | None,
+    norm_type: typing.SupportsFloat | typing.SupportsIndex,
+    max_norm: typing.SupportsFloat | typing.SupportsIndex | torch.Tensor,
+    eps: typing.SupportsFloat | typing.SupportsIndex,
+) -> tuple[torch.Tensor, torch.Tensor, list[tuple[dict[torch.device, torch.Tensor], torch.Tensor | None, bool]]] | None:
     """
-    The gradients of one optimizer in a clip, which decides what is written by the kind of the optimizer.
+    One pass over the gradients of all optimizers, and the second one where a limit binds. `states` are torch's entries or None.
+
+    Returns (norm, flag, [({device: flag}, coefficient that the step is to apply or None, whether the optimizer takes the scale itself)]), or None, with nothing touched, when torch must do it (tensor subclasses). Does not wait.
     """
 
 def combine_found_inf(found_infs: collections.abc.Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:
@@ -404,11 +402,9 @@ def run_gradient_pass(
     scale: torch.Tensor,
     divisor: typing.SupportsFloat | typing.SupportsIndex | torch.Tensor | None,
     norm_type: typing.SupportsFloat | typing.SupportsIndex,
-    max_norm: typing.SupportsFloat | typing.SupportsIndex | torch.Tensor | None,
-    eps: typing.SupportsFloat | typing.SupportsIndex,
 ) -> PassResult | None:
     """
-    One pass over the gradients of all targets: the total norm, and what of unscaling and clipping is to be written.
+    One pass over the gradients of all targets: the total norm, and unscaling if it is to be written.
 
     None, and nothing touched, when torch must do it (tensor subclasses, function modes). Does not wait.
     """

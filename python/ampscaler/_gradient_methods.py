@@ -77,25 +77,22 @@ class GradientMethods(torch.amp.GradScaler):
         limit = _checked_number(method, "max_norm", max_norm)
         optimizers = _optimizers.optimizer_list(method, optimizer)
         states = self._states_to_clip(method, optimizers)
-        targets = [
-            _C.clip_target(one, state, self._enabled, self._only_checks(), self._fp16_grads())
-            for one, state in zip(optimizers, states, strict=True)
-        ]
+        scale, divisor, only_checks = self._scale_or_one(), self._divisor(), self._only_checks()
+        kinds = (self._enabled, only_checks, self._fp16_grads())
         try:
-            found = _C.run_gradient_pass(method, targets, self._scale_or_one(), self._divisor(), norm_type, limit, eps)
+            found = _C.clip_gradients(method, optimizers, states, *kinds, scale, divisor, norm_type, limit, eps)
         except TypeError:
             _check_numbers(method, norm_type=norm_type, eps=eps)
             raise
         if found is None:
             return self._clip_by_torch(optimizers, limit, norm_type)
+        norm, found_inf, clips = found
         if self._enabled:
-            for index, (one, target) in enumerate(zip(optimizers, targets, strict=True)):
-                flags = found.found_inf_per_device[index]
-                coefficient = found.clip_coefficients[index] if target.folds_clip else None
-                self._record_clip(one, flags, coefficient, target.amp_aware)
-                if flags and (len(optimizers) > 1 or (target.amp_aware and not target.folds_clip)):
-                    self._require_skip(one, found.found_inf)
-        return found.norm
+            for one, (flags, coefficient, amp_aware) in zip(optimizers, clips, strict=True):
+                self._record_clip(one, flags, coefficient, amp_aware)
+                if flags and (len(optimizers) > 1 or (amp_aware and coefficient is None)):
+                    self._require_skip(one, found_inf)
+        return norm
 
     @outside_graphs
     def clip_grad_value_(self, optimizer: torch.optim.Optimizer, clip_value: float) -> None:
@@ -228,8 +225,9 @@ class GradientMethods(torch.amp.GradScaler):
     def _states_to_clip(self, method: str, optimizers: list[Any]) -> list[State | None]:
         """The entries of optimizers that are about to be clipped. RuntimeError after a step."""
         states = self._states(method, optimizers)
-        if any(state is not None and state["stage"] is OptState.STEPPED for state in states):
-            raise RuntimeError(f"{method}() is being called after step().")
+        for state in states:
+            if state is not None and state["stage"] is OptState.STEPPED:
+                raise RuntimeError(f"{method}() is being called after step().")
         return states
 
     def _read(self, method: str, optimizers: list[Any], norm_type: float) -> _C.PassResult | None:
@@ -238,7 +236,7 @@ class GradientMethods(torch.amp.GradScaler):
             _C.PassTarget(optimizer, state, GradientWrite.NOTHING, True)
             for optimizer, state in zip(optimizers, states, strict=True)
         ]
-        return _C.run_gradient_pass(method, targets, self._scale_or_one(), self._divisor(), norm_type, None, 0.0)
+        return _C.run_gradient_pass(method, targets, self._scale_or_one(), self._divisor(), norm_type)
 
     def _record_clip(
         self,

@@ -139,7 +139,7 @@ class Steps(GradientMethods):
         if divisor is not None and state["stage"] is OptState.READY:
             target = _C.PassTarget(optimizer, state, GradientWrite.UNSCALE, True)
             one = torch.ones_like(self._scale_or_one())
-            found = _C.run_gradient_pass("step", [target], one, divisor, 2.0, None, 0.0)
+            found = _C.run_gradient_pass("step", [target], one, divisor, 2.0)
             if found is not None:
                 self._require_skip(optimizer, found.found_inf)
                 return
@@ -315,10 +315,11 @@ class Steps(GradientMethods):
         coefficient: torch.Tensor | None,
         amp_aware: bool,
     ) -> None:
-        if self._mends():
+        mends = self._mends()
+        if mends:
             self._entry(optimizer)
         super()._record_clip(optimizer, found, coefficient, amp_aware)
-        if self._mends():
+        if mends:
             if _optimizers.stage(self._own_entry(optimizer)) is OptState.UNSCALED:
                 self._unscaled().add(optimizer.param_groups)
             self._drop_blank_entry(optimizer)

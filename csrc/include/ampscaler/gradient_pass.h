@@ -29,9 +29,23 @@ class AMPSCALER_API GradientLists {
     std::vector<at::Tensor> gradients;
   };
 
+  GradientLists() = default;
+  GradientLists(const GradientLists&) = default;
+  GradientLists(GradientLists&&) = default;
+  GradientLists& operator=(const GradientLists&) = default;
+  GradientLists& operator=(GradientLists&&) = default;
+  ~GradientLists();
+
   /// Room for so many gradients, if all are on one device. Only saves time.
   void reserve(std::size_t gradients) { expected_ = gradients; }
-  void add(const at::Tensor& gradient);
+  void add(const at::Tensor& gradient) {
+    // Inline, as a call for each of a thousand gradients shows in the time of a pass.
+    if (lists_.size() == 1 && lists_.front().device == gradient.device()) {
+      lists_.front().gradients.push_back(gradient);
+    } else {
+      list_of(gradient.device()).push_back(gradient);
+    }
+  }
   /// Leaves out the later mentions of a gradient that occurs twice: it is one gradient.
   void remove_duplicates();
   /// False if two of them share memory.
@@ -40,6 +54,8 @@ class AMPSCALER_API GradientLists {
   const std::vector<DeviceList>& lists() const { return lists_; }
 
  private:
+  std::vector<at::Tensor>& list_of(c10::Device device);
+
   std::vector<DeviceList> lists_;
   std::size_t expected_ = 0;
 };

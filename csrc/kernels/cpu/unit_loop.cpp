@@ -21,7 +21,7 @@ namespace {
 constexpr std::int64_t kSerialBytes = std::int64_t{512} * 1024;
 
 // Threads take ranges as they come to it: one that sleeps when a pass begins, or is held up, takes fewer.
-constexpr std::int64_t kRangesPerThread = 8;
+constexpr std::int64_t kRangesPerThread = 16;
 
 // The calling thread's rounding and flush modes, on a thread of the pool for as long as it works for us.
 class ControlWordGuard {
