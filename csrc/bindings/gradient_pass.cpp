@@ -30,18 +30,28 @@ struct Result {
   at::Tensor found_inf;
 };
 
-// A mere query is answered for gradients that share memory too: by torch's functions.
-bool may_be_read(const std::vector<PassTarget>& targets) {
-  return std::ranges::all_of(targets, [](const PassTarget& target) {
-    return target.write != GradientWrite::kNothing || target.gradients.are_disjoint();
-  });
+// A mere query is answered for gradients that share memory too, also with those of another optimizer: by
+// torch's functions.
+bool is_for_torch(const std::vector<PassTarget>& targets) {
+  GradientLists read;
+  for (const PassTarget& target : targets) {
+    if (target.write != GradientWrite::kNothing) {
+      return false;
+    }
+    for (const GradientLists::DeviceList& list : target.gradients.lists()) {
+      for (const at::Tensor& gradient : list.gradients) {
+        read.add(gradient);
+      }
+    }
+  }
+  return !read.are_disjoint();
 }
 
 std::optional<Result> run(const std::string& operation, const std::vector<Target>& targets,
                           const at::Tensor& scale, const std::optional<Number>& divisor,
                           Real norm_type) {
   const std::optional<std::vector<PassTarget>> collected = collect_all(targets);
-  if (!collected || !may_be_read(*collected)) {
+  if (!collected || is_for_torch(*collected)) {
     return std::nullopt;
   }
   ops::GradStatsOptions options;

@@ -174,6 +174,8 @@ def test_queries_take_gradients_that_share_memory():
     optimizer = SGD([first, second], 1.0)
     scaler = make_scaler(2.0)
     assert scaler.is_finite(optimizer) and scaler.grad_norm(optimizer).item() == pytest.approx(math.sqrt(2.0))
+    of_two = scaler.grad_norm([SGD([first], 1.0), SGD([second], 1.0)])
+    assert of_two.item() == pytest.approx(math.sqrt(2.0))
 
 
 def test_the_norm_of_subclasses_in_different_stages():
