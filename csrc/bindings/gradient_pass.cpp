@@ -30,6 +30,14 @@ struct Result {
   at::Tensor found_inf;
 };
 
+void add_all(const GradientLists& from, GradientLists& to) {
+  for (const GradientLists::DeviceList& list : from.lists()) {
+    for (const at::Tensor& gradient : list.gradients) {
+      to.add(gradient);
+    }
+  }
+}
+
 // A mere query is answered for gradients that share memory too, also with those of another optimizer: by
 // torch's functions.
 bool is_for_torch(const std::vector<PassTarget>& targets) {
@@ -38,11 +46,7 @@ bool is_for_torch(const std::vector<PassTarget>& targets) {
     if (target.write != GradientWrite::kNothing) {
       return false;
     }
-    for (const GradientLists::DeviceList& list : target.gradients.lists()) {
-      for (const at::Tensor& gradient : list.gradients) {
-        read.add(gradient);
-      }
-    }
+    add_all(target.gradients, read);
   }
   return !read.are_disjoint();
 }

@@ -31,6 +31,7 @@ bool has_exact_scalar(at::ScalarType dtype) {
 
 }  // namespace
 
+// NOLINTNEXTLINE(readability-function-size): the macro nests deeply, the body is one read
 std::optional<at::Scalar> value_on_host(const at::Tensor& tensor) {
   const at::ScalarType dtype = tensor.scalar_type();
   const bool readable = tensor.is_cpu() && tensor.numel() == 1 && !tensor.requires_grad() &&
@@ -38,7 +39,6 @@ std::optional<at::Scalar> value_on_host(const at::Tensor& tensor) {
   if (!readable || !has_exact_scalar(dtype)) {
     return std::nullopt;
   }
-  // NOLINTNEXTLINE(readability-function-size): the macro nests deeply, the body is one read
   return AT_DISPATCH_ALL_TYPES_AND2(at::kHalf, at::kBFloat16, dtype, "value_on_host",
                                     [&] { return at::Scalar(*tensor.const_data_ptr<scalar_t>()); });
 }

@@ -5,6 +5,7 @@
 #include "ampscaler/gradient_groups.h"
 
 #include <algorithm>
+#include <ranges>
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
@@ -94,11 +95,13 @@ void unscale_group(const GradientGroups::DtypeGroup& group, const at::Tensor& in
 template <typename Visit>
 void for_each_group(const std::vector<GradientGroups::DeviceGroup>& groups, bool ours,
                     Visit visit) {
+  const auto is_wanted = [ours](const GradientGroups::DtypeGroup& group) {
+    return group.ours == ours;
+  };
   for (std::size_t i = 0; i < groups.size(); ++i) {
-    for (const GradientGroups::DtypeGroup& group : groups[i].dtypes) {
-      if (group.ours == ours) {
-        visit(i, group);
-      }
+    for (const GradientGroups::DtypeGroup& group :
+         groups[i].dtypes | std::views::filter(is_wanted)) {
+      visit(i, group);
     }
   }
 }

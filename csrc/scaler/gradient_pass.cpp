@@ -47,6 +47,17 @@ at::Tensor factor(const ops::GradStats& found, core::FactorSlot slot) {
   return slot_of(found.factors, slot);
 }
 
+// What counts the references to a gradient has left the caches while it was read.
+void give_back(std::vector<at::Tensor>& gradients) {
+  constexpr std::size_t kAhead = 16;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (i + kAhead < gradients.size()) {
+      __builtin_prefetch(gradients[i + kAhead].unsafeGetTensorImpl(), /*for writing*/ 1);
+    }
+    gradients[i].reset();
+  }
+}
+
 // A flag that somebody may write to, as an all-reduce does.
 at::Tensor own_flag(const ops::GradStats& found) {
   at::Tensor flag = factor(found, core::kFoundInf);
@@ -281,16 +292,9 @@ std::vector<std::vector<DeviceFoundInf>> flags_of(const std::vector<PassTarget>&
 
 }  // namespace
 
-// What counts the references to a gradient has left the caches while it was read.
 GradientLists::~GradientLists() {
-  constexpr std::size_t kAhead = 16;
   for (DeviceList& list : lists_) {
-    for (std::size_t i = 0; i < list.gradients.size(); ++i) {
-      if (i + kAhead < list.gradients.size()) {
-        __builtin_prefetch(list.gradients[i + kAhead].unsafeGetTensorImpl(), /*for writing*/ 1);
-      }
-      list.gradients[i].reset();
-    }
+    give_back(list.gradients);
   }
 }
 
