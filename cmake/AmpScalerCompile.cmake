@@ -9,6 +9,7 @@ target_compile_options(
     $<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${PROJECT_SOURCE_DIR}=.;-ffile-prefix-map=${AMPSCALER_TORCH_ROOT}=torch>
     # The numeric contract is per operation: no fused multiply-add that the source does not write.
     $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>
+    $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false>
     $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   target_compile_options(ampscaler_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>) # false alarms on std::string

@@ -24,11 +24,23 @@ def other_torch():
     return None if torch.__version__.split("+")[0] == default else f"torch {torch.__version__}, not {default}"
 
 
+def cuda_is_required():
+    """Whether a test that cannot run for want of CUDA has failed. Refused is what might be meant as a yes."""
+    value = os.environ.get("AMPSCALER_REQUIRE_CUDA", "")
+    if value not in ("", "0", "1"):
+        raise pytest.UsageError(f"AMPSCALER_REQUIRE_CUDA: expected 0 or 1, got {value!r}")
+    return value == "1"
+
+
+def pytest_configure(config):
+    cuda_is_required()
+
+
 def pytest_runtest_setup(item):
     if "default_torch" in item.keywords and other_torch():
         pytest.skip(f"the file is generated with another torch: this is {other_torch()}")
     reason = missing_for_cuda() if "cuda" in item.keywords else None
-    if reason and os.environ.get("AMPSCALER_REQUIRE_CUDA") == "1":
+    if reason and cuda_is_required():
         pytest.fail(f"AMPSCALER_REQUIRE_CUDA=1, but {reason}")
     elif reason:
         pytest.skip(reason)

@@ -153,3 +153,29 @@ def test_defects_of_no_such_name_are_an_error(capsys, monkeypatch):
         check_mutants.main()
     assert error.value.code == 2
     assert "no defect has 'no such defect' in its name" in capsys.readouterr().err
+
+
+def test_every_kernel_is_compiled_for_every_architecture():
+    cache = "A:BOOL=1\nCMAKE_CUDA_ARCHITECTURES:STRING=75-real;90-real;120-virtual\nB:PATH=/\n"
+    expected = check_gates.architectures(cache)
+    assert expected == {"sm_75", "sm_90", "ptx"}
+    kernels = [Kernel("a", "sm_75"), Kernel("a", "sm_90"), Kernel("a", "ptx"), Kernel("b", "sm_90")]
+    assert check_gates.left_out(kernels[:3], expected) == []
+    assert check_gates.left_out(kernels, expected) == ["b: not compiled for ptx", "b: not compiled for sm_75"]
+    assert check_gates.left_out(kernels, check_gates.architectures("A:BOOL=1")) == ["the build names no architecture"]
+
+
+def test_the_size_of_the_library_is_limited(tmp_path):
+    (tmp_path / "csrc").mkdir()
+    library = tmp_path / "csrc/libampscaler.so"
+    library.write_bytes(b"")
+    assert check_gates.check_size(tmp_path) == []
+    with library.open("r+b") as file:
+        file.truncate(20_000_001)
+    assert check_gates.check_size(tmp_path) == ["the library has 20000001 bytes"]
+
+
+def test_a_folder_without_a_build_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["check_gates.py", "--build", str(tmp_path)])
+    assert check_gates.main() == 1
+    assert "is no finished build" in capsys.readouterr().out

@@ -3,6 +3,7 @@
 `make mutants` finds that out too, but after minutes; who changes a kernel learns it here.
 """
 
+import json
 import pathlib
 import sys
 
@@ -29,6 +30,19 @@ def test_the_line_occurs_once(mutation: Mutation) -> None:
 def test_a_line_that_is_gone_is_told() -> None:
     gone = Mutation("gone", "grad_stats_kernel_test", (), "csrc/core/unit_table.h", "int no_such_line;", "")
     assert check_mutants.lines_to_replace(gone) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "text"), [(None, "is no finished build"), ("compile_commands.json", "makes store_kernels_test")]
+)
+def test_an_unfinished_build_is_refused_before_anything_is_planted(tmp_path, monkeypatch, capsys, file, text):
+    if file:
+        command = "g++ -o tests/CMakeFiles/simt_mutant_test.dir/a.o -c a.cpp"
+        (tmp_path / file).write_text(json.dumps([{"command": command, "file": "a.cpp"}]))
+    monkeypatch.setattr(sys, "argv", ["check_mutants.py", "--build", str(tmp_path), "--only", "sums of products"])
+    with pytest.raises(SystemExit) as stopped:
+        check_mutants.main()
+    assert stopped.value.code == 2 and text in capsys.readouterr().err
 
 
 def test_names_are_unique() -> None:

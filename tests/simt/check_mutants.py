@@ -157,11 +157,13 @@ def check_mutant(build: Build, mutation: Mutation, variant: str) -> Outcome:
     folder = build.folder / "mutants" / re.sub(r"\W+", "_", title)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    wrong = build_mutant(build, mutation, variant, folder)
-    if wrong:
-        return Outcome(title, wrong, "")
-    result = run([str(folder / "program"), "--gtest_fail_fast"], build.folder)
-    shutil.rmtree(folder)
+    try:
+        wrong = build_mutant(build, mutation, variant, folder)
+        if wrong:
+            return Outcome(title, wrong, "")
+        result = run([str(folder / "program"), "--gtest_fail_fast"], build.folder)
+    finally:
+        shutil.rmtree(folder)
     if result.returncode == 0:
         return Outcome(title, "unnoticed", "")
     return Outcome(title, "", first_complaint(result))
@@ -174,14 +176,23 @@ def check_original(build: Build, program: str, variant: str) -> Outcome:
     return Outcome(f"{program} as it is [{variant}]", wrong, "all is well")
 
 
+def planted_checks(mutations: list[Mutation], all_builds: bool) -> list[tuple[Mutation, str]]:
+    """Each mutation with the builds in which it is planted."""
+    return [(mutation, variant) for mutation in mutations for variant in mutation.builds[: None if all_builds else 1]]
+
+
+def missing_programs(build: Build, mutations: list[Mutation], all_builds: bool) -> list[str]:
+    """The programs to be mutated that have not been built."""
+    targets = {target_of(mutation.program, variant) for mutation, variant in planted_checks(mutations, all_builds)}
+    return sorted(target for target in targets if not (build.folder / "tests" / target).exists())
+
+
 def plan_checks(
     build: Build, mutations: list[Mutation], all_builds: bool, pool: ThreadPoolExecutor
 ) -> list[Future[Outcome]]:
     """The longest first, so that no core waits at the end."""
     order = [RACE, ASAN, PLAIN]
-    planted = [
-        (mutation, variant) for mutation in mutations for variant in mutation.builds[: None if all_builds else 1]
-    ]
+    planted = planted_checks(mutations, all_builds)
     planted.sort(key=lambda pair: order.index(pair[1]))
     used = sorted({(mutation.program, variant) for mutation, variant in planted}, key=lambda pair: order.index(pair[1]))
     checks = [pool.submit(check_original, build, program, variant) for program, variant in used]
@@ -199,10 +210,15 @@ def main() -> int:
     chosen = [mutation for mutation in MUTATIONS if arguments.only in mutation.name]
     if not chosen:
         parser.error(f"--only: no defect has {arguments.only!r} in its name")
+    if not (arguments.build / "compile_commands.json").exists():
+        parser.error(f"{arguments.build} is no finished build: `make build` makes one")
     build = Build(arguments.build.resolve())
     if not build.compile_commands("simt_mutant_test"):
         print("skipped: this build has no SIMT tests, for want of the CUDA headers")
         return 0
+    missing = missing_programs(build, chosen, arguments.all_builds)
+    if missing:
+        parser.error(f"{arguments.build} is no finished build: `make build` makes {', '.join(missing)}")
     begin = time.monotonic()
     wrong = 0
     with ThreadPoolExecutor(arguments.jobs) as pool:

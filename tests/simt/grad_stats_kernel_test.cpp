@@ -79,6 +79,24 @@ TEST(GradStatsKernel, NormIsWithinItsBoundOfALongDoubleSum) {
 // In every group of a lane 1 comes first, and then squares that are half of its last place: each is lost,
 // but for float64.
 //   vector   0: 1 s s s      32: s 0 0 0      64: s 0 0 0      96: s 0 0 0         s = 2^-12
+// Powers of two around which the squares of doubles are scaled, and near which they would overflow.
+TEST(GradStatsKernel, NormOfManyDoublesNearTheLimitsOfTheirSquares) {
+  for (const int exponent : {511, 510, 501, 500, 499, -459, -460, -461, -510, -540, -1020}) {
+    GradientList list;
+    list.emplace_back(core::kFloat64, 2 * core::unit_elements(core::kFloat64) + 9);
+    const double value = std::ldexp(1.875, exponent);
+    for (std::int64_t i = 0; i < list[0].elements(); ++i) {
+      list[0].set(i, value);
+    }
+    Workspace workspace = no_sums();
+    Call call;
+    simt::Launcher launcher;
+    stats_pass<ReadOnly, kTestThreads>(launcher, plan_of(list), call.arguments(workspace), 2);
+    const double expected = value * std::sqrt(static_cast<double>(list[0].elements()));
+    EXPECT_NEAR(call.stats[core::kNorm] / expected, 1.0, 1e-15) << "2^" << exponent;
+  }
+}
+
 TEST(GradStatsKernel, NormIsWithinItsBoundWhereEveryRoundingGoesDown) {
   for (const core::DataType dtype : kAllDtypes) {
     GradientList list;

@@ -217,6 +217,24 @@ TEST(LaunchPlan, PointersToUnitsBeyondThirtyTwoAndFortyBits) {
   });
 }
 
+TEST(LaunchPlan, IndicesOfElementsBeyondThirtyTwoAndFortyBits) {
+  core::UnitPlan plan;
+  plan.add(0x10, 3, core::kFloat16);
+  plan.add(0x7000'0000'0000U, (std::int64_t{1} << 42) + 6, core::kBFloat16);
+  core::for_each_table(plan, [&]<int kCapacity>(const core::UnitTable<kCapacity>& table,
+                                                core::TablePlace /*place*/) {
+    for (const std::uint64_t unit : {1ULL, 1ULL << 18U, 1ULL << 24U, 1ULL << 29U}) {
+      const auto id = static_cast<std::uint32_t>(unit + 1);
+      EXPECT_EQ(first_element(table, 1, id, /*width=*/1), unit * 8192U);
+      EXPECT_EQ(first_element(table, 1, id, /*width=*/2), unit * 4096U);
+    }
+  });
+  for (const std::uint64_t index : {1ULL << 30U, (1ULL << 42U) + 5U}) {
+    EXPECT_EQ(finding_code(index, kNanElement) / 4, index);
+    EXPECT_EQ(finding_code(index, kInfElement) % 4, static_cast<unsigned>(kInfElement));
+  }
+}
+
 // ---- memory that is watched ----
 
 /// Ordinary gradients on pages of their own, which `access` is then allowed to.

@@ -62,6 +62,9 @@ def _store(file: str, name: str, line: str, replacement: str, *builds: str) -> M
 
 
 RANGE = "if (partial >= 0x1p-90F && partial <= FLT_MAX) {"
+INFS = "unit.infs = warp_sum(lane.rare & 0x3FFU);"
+NANS = "unit.nans = warp_sum(lane.rare >> 10U & 0x3FFU);"
+OVERFLOWS = "unit.overflows = warp_sum(lane.rare >> 20U);"
 GROUPS = "for (; vectors > (kGroup - 1) * kWarpSize; vectors -= kGroup * kWarpSize) {"
 UNIT_SUMS = [
     _sums("no lower bound", RANGE, "if (partial <= FLT_MAX) {", PLAIN),
@@ -86,7 +89,7 @@ UNIT_SUMS = [
     _sums("inf counts as NaN", "return x != x ? kOneNan : kOneInf;", "return kOneNan;", PLAIN),
     _sums(
         "counts of inf and NaN not merged",
-        "unit.infs = warp_sum(lane.rare & 0x3FFU);",
+        INFS,
         "unit.infs = lane.rare & 0x3FFU;",
         PLAIN,
     ),
@@ -254,6 +257,42 @@ STORES = [
         "last instead of first",
         "atomicMin(row + kFirst, code);",
         "atomicExch(row + kFirst, code);",
+        PLAIN,
+    ),
+    _store("unit_sums.cuh", "counter of infs too narrow", INFS, INFS.replace("0x3FFU", "0xFFU"), PLAIN),
+    _store("unit_sums.cuh", "counter of NaNs too narrow", NANS, NANS.replace("0x3FFU", "0xFFU"), PLAIN),
+    _store(
+        "unit_sums.cuh", "counter of overflows too narrow", OVERFLOWS, OVERFLOWS.replace("20U", "20U & 0xFFU"), PLAIN
+    ),
+    _store(
+        "scale_grads_kernels.cuh",
+        "only factors below 1",
+        "if (value == 1.0F || *found_inf != 0.0F) {",
+        "if (value >= 1.0F || *found_inf != 0.0F) {",
+        PLAIN,
+    ),
+    _kernel(
+        "norm_kernels_test",
+        "find_nonfinite_op.cuh",
+        "complex entries of the first table in all",
+        "marked.entries[i].tail_and_dtype |= is_complex[first_entry + i] ? kComplexEntry : 0;",
+        "marked.entries[i].tail_and_dtype |= is_complex[i] ? kComplexEntry : 0;",
+        PLAIN,
+    ),
+    _kernel(
+        "launch_plan_test",
+        "find_nonfinite_kernels.cuh",
+        "offsets of 32 bits",
+        "const std::uint64_t offset = static_cast<std::uint64_t>(id - first) * core::kUnitBytes;",
+        "const std::uint32_t offset = (id - first) * 16384U;",
+        PLAIN,
+    ),
+    _kernel(
+        "launch_plan_test",
+        "find_nonfinite_kernels.cuh",
+        "indices of 32 bits",
+        "return index * 4 + kind;",
+        "return static_cast<std::uint32_t>(index) * 4U + kind;",
         PLAIN,
     ),
 ]

@@ -64,6 +64,24 @@ TEST(UnscaleWithStatsKernel, StoresProductsAndFindsWhatWasThere) { check_all<Uns
 
 TEST(UnscaleClampKernel, ClampsProductsAndFindsWhatWasThere) { check_all<UnscaleClamp>(0.75); }
 
+// The most that the counters of a lane must hold.
+TEST(UnscaleWithStatsKernel, CountsWhatEveryElementOfAUnitIs) {
+  for (const core::DataType dtype : kAllDtypes) {
+    const double largest =
+        dtype == core::kFloat64 ? std::numeric_limits<double>::max() : narrow_format(dtype).largest;
+    for (const double value : {kInfinity, -kNan, largest, -0.0, 0x1p-20}) {
+      GradientList list;
+      list.emplace_back(dtype, (kIsSlow ? 1 : 2) * core::unit_elements(dtype) + 5);
+      for (std::int64_t i = 0; i < list[0].elements(); ++i) {
+        list[0].set(i, value);
+      }
+      Workspace workspace = no_sums();
+      check_pass<Unscale>(list, 0x1p-10F, kInfinity, {1, 2, 4}, workspace,
+                          describe(dtype, 0, Data::kOrdinary, 1) + " " + std::to_string(value));
+    }
+  }
+}
+
 TEST(UnscaleClampKernel, LimitsZeroAndInfinity) {
   for (const double limit : {0.0, kInfinity}) {
     GradientList list = mixed_list();
@@ -113,16 +131,21 @@ int scale(const GradientList& list, float factor, float found_inf, const Schedul
   return launcher.launches;
 }
 
+// What is left to clip by is at most 1, but by which the rest of a scale is divided need not be.
+constexpr float kFactors[] = {3.0F, 0.3F, NAN, -1.5F};
+
 TEST(ScaleGradsKernel, MultipliesInPlace) {
   for_each_alignment([](core::DataType dtype, int offset) {
     GradientList list = list_of(dtype, offset);
     for (const Data data : {Data::kOrdinary, Data::kBoth, Data::kHuge, Data::kTiny}) {
       fill(list, data, 29);
       const Values before = values_of(list);
+      std::size_t turn = 0;
       for (const Schedule& schedule : schedules()) {
+        const float factor = kFactors[turn++ % std::size(kFactors)];
         restore(list, before);
-        EXPECT_EQ(scale(list, 0.3F, 0.0F, schedule), 1);
-        expect_products(list, before, 0.3F, kInfinity,
+        EXPECT_EQ(scale(list, factor, 0.0F, schedule), 1);
+        expect_products(list, before, factor, kInfinity,
                         describe(dtype, offset, data, schedule.seed));
       }
     }

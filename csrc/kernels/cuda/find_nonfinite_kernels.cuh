@@ -26,9 +26,13 @@ __device__ unsigned kind_of(Value value) {
   return value != value ? kNanElement : core::is_finite(value) ? kFiniteElement : kInfElement;
 }
 
+__device__ inline unsigned long long finding_code(std::uint64_t index, unsigned kind) {
+  return index * 4 + kind;
+}
+
 __device__ inline void add_finding(unsigned long long* row, std::uint64_t index, unsigned kind,
                                    unsigned count) {
-  const unsigned long long code = index * 4 + kind;
+  const unsigned long long code = finding_code(index, kind);
   atomicMin(row + kFirst, code);
   atomicAdd(row + kCount, static_cast<unsigned long long>(count));
 }
@@ -66,6 +70,16 @@ __global__ void clear_findings_kernel(unsigned long long* rows, std::uint32_t co
   }
 }
 
+// The index in its tensor of the first element of a unit; `width` numbers are an element.
+template <int kCapacity>
+__device__ std::uint64_t first_element(const core::UnitTable<kCapacity>& table, std::uint32_t entry,
+                                       std::uint32_t id, int width) {
+  const std::uint32_t first = entry == 0 ? 0 : table.entries[entry - 1].unit_end;
+  const std::uint64_t offset = static_cast<std::uint64_t>(id - first) * core::kUnitBytes;
+  const std::int64_t bytes = core::element_bytes(core::entry_dtype(table.entries[entry])) * width;
+  return offset / static_cast<std::uint64_t>(bytes);
+}
+
 // `rows` has a place for each entry of the table.
 template <int kThreads, int kCapacity>
 __global__ void __launch_bounds__(kThreads, min_blocks(kThreads))
@@ -74,10 +88,7 @@ __global__ void __launch_bounds__(kThreads, min_blocks(kThreads))
   for_each_unit<kThreads>(
       table, [&](const core::Unit& unit, std::uint32_t entry, std::uint32_t id) {
         const int width = (table.entries[entry].tail_and_dtype & kComplexEntry) != 0 ? 2 : 1;
-        const std::uint32_t first = entry == 0 ? 0 : table.entries[entry - 1].unit_end;
-        const std::uint64_t offset = static_cast<std::uint64_t>(id - first) * core::kUnitBytes;
-        const std::uint64_t index =
-            offset / static_cast<std::uint64_t>(core::element_bytes(unit.dtype) * width);
+        const std::uint64_t index = first_element(table, entry, id, width);
         with_dtype(unit.dtype, unit_memory(table, entry, id), [&](const auto* values) {
           scan_unit(values, static_cast<int>(unit.elements), width, index,
                     rows + static_cast<std::uint64_t>(entry) * kRowWords);
