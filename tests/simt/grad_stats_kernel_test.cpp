@@ -207,9 +207,10 @@ TEST(GradStatsKernel, ScalarsOfEveryDtype) {
   const core::GradSums sums = sums_of(list);
   for (const core::DataType dtype : kAllDtypes) {
     GradientList scalars;
-    for (const double value : {1.5, 3.0, 0.25}) {
+    // The divisor, the user's scale, which torch rounds to float32, and the limit.
+    for (const double value : {11.0 / 7, 10.0 / 3, 0.3}) {
       scalars.emplace_back(dtype, 1);
-      scalars.back().set(0, value);
+      scalars.back().set(0, rounded(value, dtype));
     }
     Workspace workspace = no_sums();
     Call call;
@@ -220,9 +221,9 @@ TEST(GradStatsKernel, ScalarsOfEveryDtype) {
     }
     simt::Launcher launcher;
     stats_pass<ReadOnly, kTestThreads>(launcher, plan_of(list), arguments, 2);
-    call.divisor = 1.5;
-    call.user_scale = 3.0F;
-    call.max_norm = 0.25;
+    call.divisor = scalars[0].get(0);
+    call.user_scale = static_cast<float>(scalars[1].get(0));
+    call.max_norm = scalars[2].get(0);
     expect_results(call, sums, "dtype " + std::to_string(dtype));
   }
 }

@@ -259,6 +259,25 @@ STORES = [
         "atomicExch(row + kFirst, code);",
         PLAIN,
     ),
+    _store(
+        "unit_sums.cuh",
+        "2^-14 counts as below itself",
+        "lane.below += high_bits(magnitude) < high_bits_of_power(-14) ? 1U : 0U;",
+        "lane.below += high_bits(magnitude) <= high_bits_of_power(-14) ? 1U : 0U;",
+        PLAIN,
+    ),
+    _sums(
+        "doubles scaled too late",
+        "if (high >= high_bits_of_power(500)) {",
+        "if (high >= high_bits_of_power(511)) {",
+        PLAIN,
+    ),
+    _block(
+        "user's scale not rounded",
+        "static_cast<double>(static_cast<float>(number_or(arguments, kUserScale, 1.0)))};",
+        "number_or(arguments, kUserScale, 1.0)};",
+        PLAIN,
+    ),
     _store("unit_sums.cuh", "counter of infs too narrow", INFS, INFS.replace("0x3FFU", "0xFFU"), PLAIN),
     _store("unit_sums.cuh", "counter of NaNs too narrow", NANS, NANS.replace("0x3FFU", "0xFFU"), PLAIN),
     _store(
