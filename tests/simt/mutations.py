@@ -257,5 +257,35 @@ STORES = [
         PLAIN,
     ),
 ]
+STEPS = [
+    _kernel("step_factors_kernel_test", file, name, line, replacement, PLAIN)
+    for file, name, line, replacement in [
+        (
+            "step_factors_kernels.cuh",
+            "coefficient of another dtype",
+            "core::step_scalars(*arguments.found_inf, scaling, number_or(arguments.clip_coefficient, 1.0),",
+            "core::step_scalars(*arguments.found_inf, scaling, "
+            "number_or({arguments.clip_coefficient.address, core::kFloat64}, 1.0),",
+        ),
+        (
+            "step_factors_kernels.cuh",
+            "limit of the tensor ignored",
+            "const core::ClipRule rule = {number_or(arguments.max_norm, arguments.limit), arguments.eps};",
+            "const core::ClipRule rule = {arguments.limit, arguments.eps};",
+        ),
+        (
+            "scalars.cuh",
+            "user's scale not rounded",
+            "static_cast<double>(static_cast<float>(number_or(user_scale, 1.0)))};",
+            "number_or(user_scale, 1.0)};",
+        ),
+        (
+            "step_arguments.h",
+            "stride of a vector ignored",
+            "return vectors[part].values[slot * vectors[part].stride];",
+            "return vectors[part].values[slot];",
+        ),
+    ]
+]
 
-MUTATIONS = [*BUGS, *UNIT_SUMS, *BLOCK_SUMS, *TABLE, *STORES]
+MUTATIONS = [*BUGS, *UNIT_SUMS, *BLOCK_SUMS, *TABLE, *STORES, *STEPS]

@@ -4,9 +4,9 @@
 // the workspace, and the block that does so last writes the results and leaves the workspace as it was.
 // All additions are of integers, so neither their order nor the grid changes a bit.
 
-#include "core/clip.h"
 #include "core/grad_stats.h"
 #include "kernels/cuda/pass_arguments.h"
+#include "kernels/cuda/scalars.cuh"
 #include "kernels/cuda/unit_loop.cuh"
 #include "kernels/cuda/unit_sums.cuh"
 
@@ -67,23 +67,13 @@ __device__ inline void add_counts(core::GradSums& sums, const UnitSums& unit) {
 
 // ---- arguments ----
 
-__device__ inline double number(const void* scalar, core::DataType dtype) {
-  double value = 0.0;
-  with_dtype(dtype, const_cast<void*>(scalar),
-             [&](const auto* typed) { value = static_cast<double>(load(*typed)); });
-  return value;
+__device__ inline DeviceScalar scalar_of(const PassArguments& arguments, ScalarArgument which) {
+  return {arguments.scalars[which], arguments.dtypes[which]};
 }
 
-__device__ inline double number_or(const PassArguments& arguments, ScalarArgument which,
-                                   double otherwise) {
-  const void* scalar = arguments.scalars[which];
-  return scalar == nullptr ? otherwise : number(scalar, arguments.dtypes[which]);
-}
-
-// torch rounds `optimizer.grad_scale` to float32.
 __device__ inline core::GradScaling scaling_of(const PassArguments& arguments) {
-  return {static_cast<double>(*arguments.scale), number_or(arguments, kDivisor, 1.0),
-          static_cast<double>(static_cast<float>(number_or(arguments, kUserScale, 1.0)))};
+  return grad_scaling(static_cast<double>(*arguments.scale), scalar_of(arguments, kDivisor),
+                      scalar_of(arguments, kUserScale));
 }
 
 // ---- results ----

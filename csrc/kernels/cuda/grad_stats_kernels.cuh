@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kThreads, min_blocks(kThreads))
       });
   const bool clamps = std::is_same_v<Action, UnscaleClamp>;
   publish<kThreads>(arguments, block,
-                    clamps ? HUGE_VAL : number_or(arguments, kMaxNorm, arguments.limit));
+                    clamps ? HUGE_VAL : number_or(scalar_of(arguments, kMaxNorm), arguments.limit));
 }
 
 }  // namespace ampscaler::cuda

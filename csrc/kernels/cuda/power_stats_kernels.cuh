@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kThreads, min_blocks(kThreads))
           }
         });
   }
-  publish<kThreads>(arguments, block, number_or(arguments, kMaxNorm, arguments.limit));
+  publish<kThreads>(arguments, block, number_or(scalar_of(arguments, kMaxNorm), arguments.limit));
 }
 
 }  // namespace ampscaler::cuda
