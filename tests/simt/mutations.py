@@ -61,11 +61,11 @@ def _store(file: str, name: str, line: str, replacement: str, *builds: str) -> M
     return _kernel("store_kernels_test", file, name, line, replacement, *builds)
 
 
-RANGE = "if (partial >= 0x1p-90F && partial <= FLT_MAX) {"
+RANGE = "if (partial >= core::kLowestFloatSum && partial <= FLT_MAX) {"
 GROUPS = "for (; vectors > (kGroup - 1) * kWarpSize; vectors -= kGroup * kWarpSize) {"
 UNIT_SUMS = [
     _sums("no lower bound", RANGE, "if (partial <= FLT_MAX) {", PLAIN),
-    _sums("no upper bound", RANGE, "if (partial >= 0x1p-90F) {", PLAIN),
+    _sums("no upper bound", RANGE, "if (partial >= core::kLowestFloatSum) {", PLAIN),
     _sums(
         "lost squares pass for zeros",
         "} else if (!(partial == 0.0F && max == 0.0F)) {",
@@ -76,12 +76,15 @@ UNIT_SUMS = [
     _sums("a group too far", GROUPS, GROUPS.replace("kGroup - 1", "kGroup - 2"), PLAIN, ASAN),
     _sums(
         "large doubles not scaled",
-        "if (high >= high_bits_of_power(500)) {",
-        "if (high >= high_bits_of_power(1023)) {",
+        "if (high >= high_bits(core::kHighestSquared)) {",
+        "if (high >= high_bits(0x1p1023)) {",
         PLAIN,
     ),
     _sums(
-        "small doubles not scaled", "} else if (high >= high_bits_of_power(-460)) {", "} else if (high > 0) {", PLAIN
+        "small doubles not scaled",
+        "} else if (high >= high_bits(core::kLowestSquared)) {",
+        "} else if (high > 0) {",
+        PLAIN,
     ),
     _sums("inf counts as NaN", "return x != x ? kOneNan : kOneInf;", "return kOneNan;", PLAIN),
     _sums(
@@ -144,8 +147,8 @@ TABLE = [
         ),
         (
             "first unit of the wrong entry",
-            "const std::uint32_t first = entry == 0 ? 0 : table.entries[entry - 1].unit_end;",
-            "const std::uint32_t first = entry == 0 ? 0 : table.entries[entry].unit_end;",
+            "return entry == 0 ? 0 : table.entries[entry - 1].unit_end;",
+            "return entry == 0 ? 0 : table.entries[entry].unit_end;",
         ),
         (
             "tail mask",

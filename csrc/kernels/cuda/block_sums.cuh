@@ -5,6 +5,7 @@
 // All additions are of integers, so neither their order nor the grid changes a bit.
 
 #include "core/grad_stats.h"
+#include "core/ranges.h"
 #include "kernels/cuda/pass_arguments.h"
 #include "kernels/cuda/scalars.cuh"
 #include "kernels/cuda/unit_loop.cuh"
@@ -50,8 +51,8 @@ __device__ inline void add_exactly(core::GradSums& sums, double value, int shift
 
 __device__ inline void add_squares(core::GradSums& sums, const UnitSums& unit) {
   add_exactly(sums, unit.sum);
-  add_exactly(sums, unit.sum_high, kHighShift);
-  add_exactly(sums, unit.sum_low, kLowShift);
+  add_exactly(sums, unit.sum_high, core::kHighShift);
+  add_exactly(sums, unit.sum_low, core::kLowShift);
 }
 
 // All but the norm's terms.
@@ -94,7 +95,7 @@ __device__ void add_to_workspace(core::GradSums& block, Workspace* workspace) {
 // Whether all other blocks have added their sums. The barrier before the fence makes the fence one for
 // what the whole block has added; the counter is 0 again after the last block.
 __device__ inline bool is_last_block(Workspace* workspace) {
-  SIMT_SHARED(unsigned, is_last);
+  AMPSCALER_SHARED(unsigned, is_last);
   __syncthreads();  // the whole block has added its sums
   if (threadIdx.x == 0) {
     __threadfence();  // before it is counted

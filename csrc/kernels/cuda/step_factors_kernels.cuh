@@ -9,7 +9,7 @@
 
 namespace ampscaler::cuda {
 
-__global__ void step_factors_kernel(SIMT_GRID_CONSTANT(StepArguments) arguments) {
+__global__ void step_factors_kernel(AMPSCALER_GRID_CONSTANT(StepArguments) arguments) {
   const core::GradScaling scaling =
       grad_scaling(number_or(arguments.scale, 1.0), arguments.divisor, arguments.user_scale);
   core::step_scalars(*arguments.found_inf, scaling, number_or(arguments.clip_coefficient, 1.0),
@@ -17,8 +17,8 @@ __global__ void step_factors_kernel(SIMT_GRID_CONSTANT(StepArguments) arguments)
 }
 
 template <typename Stats>
-__global__ void merge_stats_kernel(SIMT_GRID_CONSTANT(Stats) stats,
-                                   SIMT_GRID_CONSTANT(MergeArguments) arguments) {
+__global__ void merge_stats_kernel(AMPSCALER_GRID_CONSTANT(Stats) stats,
+                                   AMPSCALER_GRID_CONSTANT(MergeArguments) arguments) {
   const core::ClipRule rule = {number_or(arguments.max_norm, arguments.limit), arguments.eps};
   core::merge_stats(stats, arguments.parts, arguments.norm_type, rule, arguments.stats,
                     arguments.factors);
