@@ -20,7 +20,7 @@ enum StatsSlot : std::uint8_t {
   kNorm,             // NaN if an element is, else inf if one is
   kMaxAbs,           // likewise
   kZeros,            // elements +0 and -0
-  kUnderflows,       // 0 < |x| < 2^-14, float16's smallest normal number
+  kUnderflows,       // 0 < |x| < kSmallestNormalFloat16 (core/ranges.h)
   kElements,         // all
   kInfs,             // elements that are +inf or -inf
   kNans,             // elements that are NaN

@@ -17,8 +17,8 @@
 
 namespace ampscaler::core {
 
-// A limit is a normal float, and so is its inverse. Beyond 2^126 the inverse is subnormal: a device that flushes those would multiply every gradient by 0. Below 2^-126
-// such a device would flush the scale itself.
+// A limit is a normal float, and so is its inverse. Beyond 2^126 the inverse is subnormal: a device that
+// flushes those would multiply every gradient by 0. Below 2^-126 such a device would flush the scale itself.
 inline constexpr double kSmallestLimit = 0x1p-126;
 inline constexpr double kLargestLimit = 0x1p126;
 

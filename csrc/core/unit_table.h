@@ -50,10 +50,17 @@ AMPSCALER_HOST_DEVICE inline std::uint32_t find_entry(const UnitTable<kCapacity>
   return low;
 }
 
+/// The units of all entries before `entry`.
+template <int kCapacity>
+AMPSCALER_HOST_DEVICE inline std::uint32_t first_unit(const UnitTable<kCapacity>& table,
+                                                      std::uint32_t entry) {
+  return entry == 0 ? 0 : table.entries[entry - 1].unit_end;
+}
+
 template <int kCapacity>
 AMPSCALER_HOST_DEVICE inline Unit unit_of(const UnitTable<kCapacity>& table, std::uint32_t entry,
                                           std::uint32_t unit) {
-  const std::uint32_t first = entry == 0 ? 0 : table.entries[entry - 1].unit_end;
+  const std::uint32_t first = first_unit(table, entry);
   const std::uint32_t end = table.entries[entry].unit_end;
   const std::uint32_t tail = table.entries[entry].tail_and_dtype;
   const auto dtype = static_cast<DataType>(tail >> 28U);

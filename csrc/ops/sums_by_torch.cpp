@@ -22,6 +22,8 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
+#include "core/ranges.h"
+
 namespace ampscaler::ops {
 namespace {
 
@@ -112,10 +114,9 @@ at::Tensor sums_of_chunk(const at::Tensor& values, double norm_type, const Forma
   } else if (norm_type != 0.0 && norm_type <= std::numeric_limits<double>::max()) {
     add_exactly(limbs, kept.pow(norm_type).sum(), at::zeros({}, integers), format);
   }
-  constexpr double kSmallestNormalFloat16 = 0x1p-14;
   const at::Tensor counts = at::stack({
       count(magnitudes == 0),
-      count((kept > 0).logical_and(kept < kSmallestNormalFloat16)),
+      count((kept > 0).logical_and(kept < core::kSmallestNormalFloat16)),
       at::full({}, values.numel(), integers),
       count(magnitudes.isinf()),
       count(magnitudes.isnan()),

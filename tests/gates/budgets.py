@@ -67,6 +67,8 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "clear_findings_kernel<": NOBODY_WAITS,
     "write_findings_kernel<": NOBODY_WAITS,
     "update_scale_kernel": NOBODY_WAITS,
+    "step_factors_kernel": NOBODY_WAITS,
+    "merge_stats_kernel<": NOBODY_WAITS,
 }
 
 

@@ -24,7 +24,11 @@ from planted import check_planted
 
 ROOT = pathlib.Path(__file__).parents[2]
 # Between them they include every kernel and instantiate it as plain C++.
-LINTED = ("tests/simt/launch_plan_test.cpp", "tests/simt/unscale_kernel_test.cpp")
+LINTED = (
+    "tests/simt/launch_plan_test.cpp",
+    "tests/simt/step_factors_kernel_test.cpp",
+    "tests/simt/unscale_kernel_test.cpp",
+)
 MOST_MEGABYTES = 20
 COLUMNS = (LOADS, STORES, NO_LOCAL, barriers(0), fences(0), counters(0))
 HEAD = f"{'kernel':42}{'arch':>7}{'regs':>6}{'stack':>6}{'shared':>7}  " + "".join(

@@ -11,6 +11,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "core/step_scalars.h"
 #include "kernels/cuda/launch.h"
 
 namespace {
@@ -137,12 +138,41 @@ void run_update_scale(const Scalars& scalars) {
   expect(on_host(scalars.half, 1)[0], 1.0, "scale");
 }
 
+void run_step_factors(const Scalars& scalars) {
+  cuda::StepArguments step;
+  step.found_inf = scalars.flag;
+  step.scale = {scalars.two, core::kFloat32};
+  step.scalars = on_device(std::vector<float>(core::kStepScalars));
+  check(cuda::launch_step_factors(step, nullptr), "step_factors");
+  expect(on_host(step.scalars, core::kStepScalars)[core::kStepGradScale], 2.0, "grad_scale");
+
+  std::vector<double> row(core::kStatsSlots);
+  row[core::kNorm] = 3.0;
+  std::vector<double> both = row;
+  both.insert(both.end(), row.begin(), row.end());
+  both[core::kNorm] = 4.0;
+  const core::StatsRows rows = {on_device(both)};
+  cuda::StatsVectors vectors = {};
+  vectors.vectors[0] = {rows.rows, 1};
+  vectors.vectors[1] = {rows.rows + core::kStatsSlots, 1};
+  cuda::MergeArguments merge;
+  merge.parts = 2;
+  merge.limit = HUGE_VAL;
+  merge.stats = on_device(row);
+  merge.factors = on_device(std::vector<float>(core::kFactorSlots));
+  check(cuda::launch_merge_stats(rows, merge, nullptr), "merge_stats of rows");
+  expect(on_host(merge.stats, core::kStatsSlots)[core::kNorm], 5.0, "merged norm");
+  check(cuda::launch_merge_stats(vectors, merge, nullptr), "merge_stats");
+  expect(on_host(merge.stats, core::kStatsSlots)[core::kNorm], 5.0, "merged norm");
+}
+
 }  // namespace
 
 int main() {
   const Scalars scalars;
   run_passes(scalars);
   run_results_by_tensor(scalars);
+  run_step_factors(scalars);
   run_update_scale(scalars);
   check(cudaDeviceSynchronize(), "end");
   std::printf("every kernel was launched\n");

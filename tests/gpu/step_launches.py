@@ -66,7 +66,10 @@ def calls_of(count: int) -> dict[str, Callable[[], object]]:
         scalers[0]._per_optimizer_states.clear()
         return scalers[0].clip_grad_norm_(optimizer, 1e30)
 
+    stats = [OPS.grad_stats(grads[:1], one)[0] for _ in range(2)]
     return {
+        "step_factors": lambda: OPS.step_factors(zero, scale=one, clip_coefficient=one),
+        "merge_stats of two": lambda: OPS.merge_stats(stats),
         "grad_stats": lambda: OPS.grad_stats(grads, one),
         "unscale_with_stats_": lambda: OPS.unscale_with_stats_(grads, one),
         "scale_grads_ that returns at once": lambda: OPS.scale_grads_(grads, one, zero),

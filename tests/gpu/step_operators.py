@@ -120,6 +120,25 @@ def check_unscale(checks: Checks, kind: str, dtype: torch.dtype, offset: int) ->
             checks.expect(flags[0].item() == flags[2].item(), f"{what}: found_inf, against aten")
 
 
+def check_step_scalars(checks: Checks) -> None:
+    """Few numbers, by the same functions on both: the same bits, for the 2-norm and the largest magnitude."""
+    numbers = (None, 1.0, 0.3, 65536.0, 0.0, -2.0, 1e-310, 1e300, math.inf, math.nan)
+    names = ("scale", "divisor", "user_scale", "clip_coefficient")
+    for i, number in enumerate(numbers):
+        for dtype in DTYPES:
+            given = {name: numbers[(i + 3 * k) % len(numbers)] for k, name in enumerate(names)} | {names[i % 4]: number}
+            cpu = {name: torch.tensor(value, dtype=dtype) for name, value in given.items() if value is not None}
+            gpu = {name: value.to(options.device) for name, value in cpu.items()}
+            found = OPS.step_factors(scalar(0.0, options.device), **gpu), OPS.step_factors(scalar(0.0, "cpu"), **cpu)
+            checks.expect(same_values([found[0]], [found[1]]), f"step_factors {given} {dtype}: {found}")
+    for parts in (1, 2, 120, 300):
+        rows = torch.rand(parts, len(ampscaler.ops.STATS), dtype=torch.float64)
+        for norm_type in (2.0, math.inf, 0.0):
+            limit = {"norm_type": norm_type, "max_norm": 0.3, "eps": 1e-6}
+            found = OPS.merge_stats(rows.to(options.device).unbind(), **limit), OPS.merge_stats(rows.unbind(), **limit)
+            checks.expect(same_values(list(found[0]), list(found[1])), f"merge_stats {parts} {norm_type}: {found}")
+
+
 def check_norm_bits(checks: Checks) -> None:
     """Order, and splitting into accumulating calls, change no bit; 5,000 tensors are several launches."""
     sizes = [1 + 37 * (i % 50) for i in range(300 if options.quick else 5000)]
@@ -170,6 +189,7 @@ def main() -> int:
             for offset in offsets:
                 check_statistics(checks, kind, dtype, offset)
                 check_unscale(checks, kind, dtype, offset)
+    check_step_scalars(checks)
     check_norm_bits(checks)
     check_large(checks)
     return checks.verdict()

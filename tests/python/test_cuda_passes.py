@@ -93,6 +93,23 @@ def test_five_thousand_gradients():
     assert rows[4321].tolist() == [63, 2, 1] and rows[:, 2].sum().item() == 1
 
 
+@pytest.mark.parametrize("parts", [1, 2, 120, 121])
+def test_merged_statistics_are_those_of_the_cpu(parts):
+    rows = torch.rand(parts, len(STATS), dtype=torch.float64)
+    for given in (rows, rows.t().contiguous().t()):
+        ours = ops.merge_stats(given.cuda().unbind(), max_norm=0.3)
+        for mine, cpu in zip(ours, ops.merge_stats(given.unbind(), max_norm=0.3), strict=True):
+            assert torch.equal(mine.cpu(), cpu)
+
+
+@pytest.mark.parametrize("number", [0.3, -2.0, 0.0, 1e-310, 1e300, math.inf, math.nan])
+@pytest.mark.parametrize("name", ["scale", "divisor", "user_scale", "clip_coefficient"])
+def test_step_factors_are_those_of_the_cpu(name, number):
+    given = {"scale": torch.tensor(8.0), "divisor": torch.tensor(3)} | {name: torch.tensor(number, dtype=torch.float64)}
+    expected = ops.step_factors(torch.zeros(()), **given)
+    assert torch.equal(ops.step_factors(torch.zeros((), device="cuda"), **on_cuda(given)).cpu(), expected)
+
+
 @pytest.mark.parametrize("name", [*OVER_GRADIENTS, "merge_stats", "step_factors"])
 def test_no_call_waits_for_the_device(name):
     grads = gradients(torch.float16)

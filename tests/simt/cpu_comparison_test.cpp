@@ -19,8 +19,8 @@ const Schedule kSchedule = {2, 3, 4};
 
 void add(core::GradSums& sums, const cpu::UnitStats& unit, std::int64_t elements) {
   core::add_exactly(sums.limbs, unit.sum);
-  core::add_exactly(sums.limbs, unit.sum_high, cpu::kHighShift);
-  core::add_exactly(sums.limbs, unit.sum_low, cpu::kLowShift);
+  core::add_exactly(sums.limbs, unit.sum_high, core::kHighShift);
+  core::add_exactly(sums.limbs, unit.sum_low, core::kLowShift);
   sums.elements += elements;
   sums.zeros += unit.zeros;
   sums.underflows += unit.underflows;

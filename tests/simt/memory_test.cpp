@@ -16,7 +16,7 @@ namespace {
 
 template <typename T>
 __global__ void uninitialised_kernel(float* result) {
-  SIMT_SHARED(T, value);
+  AMPSCALER_SHARED(T, value);
   result[blockIdx.x * blockDim.x + threadIdx.x] = static_cast<float>(value);
   __syncthreads();
   value = static_cast<T>(1.0F);  // for the next block
@@ -35,7 +35,7 @@ TEST(SimtShared, UninitialisedMemoryReadsNan) {
 }
 
 __global__ void block_sum_kernel(int* sums) {
-  SIMT_SHARED(int, sum);
+  AMPSCALER_SHARED(int, sum);
   if (threadIdx.x == 0) {
     sum = 0;
   }
@@ -58,8 +58,8 @@ TEST(SimtShared, EachBlockHasItsOwn) {
 }
 
 __global__ void large_kernel(float* result) {
-  SIMT_SHARED(float[6 * 1024], first);
-  SIMT_SHARED(float[6 * 1024 + 1], second);
+  AMPSCALER_SHARED(float[6 * 1024], first);
+  AMPSCALER_SHARED(float[6 * 1024 + 1], second);
   first[0] = second[0] = *result;
 }
 
@@ -74,7 +74,7 @@ TEST(SimtShared, HasFortyEightKilobytes) {
 #if defined(__SANITIZE_ADDRESS__)
 
 __global__ void overrun_kernel(int* data, int count) {
-  SIMT_SHARED(int[5], shared);
+  AMPSCALER_SHARED(int[5], shared);
   shared[threadIdx.x % 5] = 1;
   if (static_cast<int>(threadIdx.x) < count) {
     data[threadIdx.x] = 1;
@@ -104,7 +104,7 @@ TEST(SimtSanitizers, MisalignedAccessEndsTheProgram) {
 }
 
 __global__ void bool_kernel(int* result) {
-  SIMT_SHARED(bool, flag);
+  AMPSCALER_SHARED(bool, flag);
   if (flag) {
     *result = 1;
   }

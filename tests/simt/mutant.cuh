@@ -83,7 +83,7 @@ __device__ inline unsigned mutant_chunk(float* data, int begin, int end, float f
 
 // Of the whole block, for thread 0.
 __device__ inline float block_sum(float value, unsigned rank) {
-  SIMT_SHARED(float[kMutantWarps], partials);
+  AMPSCALER_SHARED(float[kMutantWarps], partials);
   const unsigned warp = rank / 32;
   const unsigned lane = rank % 32;
   const float of_warp = warp_sum(value);
@@ -105,7 +105,7 @@ __device__ inline float block_sum(float value, unsigned rank) {
 
 // The largest of a warp's values, for lane 0, through shared memory.
 __device__ inline float warp_largest(float value, unsigned lane) {
-  SIMT_SHARED(float[32], tree);
+  AMPSCALER_SHARED(float[32], tree);
   tree[lane] = value;
   for (unsigned distance = 16; distance > 0; distance /= 2) {
     if (BUG != 13) {
@@ -120,7 +120,7 @@ __device__ inline float warp_largest(float value, unsigned lane) {
 
 // Thread 0's fences cover the other threads' writes, which its barriers have brought to it.
 __device__ inline bool arrive_last(MutantScratch* scratch) {
-  SIMT_SHARED(bool, is_last);
+  AMPSCALER_SHARED(bool, is_last);
   __syncthreads();
   if (threadIdx.x == 0) {
     if (BUG != 5) {
@@ -151,7 +151,7 @@ __device__ inline void mutant_finish(MutantScratch* scratch, MutantResult* resul
 }
 
 __global__ void __launch_bounds__(kMutantThreads, 2)
-    mutant_kernel(SIMT_GRID_CONSTANT(MutantTable) table, float factor, MutantScratch* scratch,
+    mutant_kernel(AMPSCALER_GRID_CONSTANT(MutantTable) table, float factor, MutantScratch* scratch,
                   MutantResult* result) {
   float sum = 0.0F;
   int chunk = 0;

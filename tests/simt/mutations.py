@@ -61,14 +61,14 @@ def _store(file: str, name: str, line: str, replacement: str, *builds: str) -> M
     return _kernel("store_kernels_test", file, name, line, replacement, *builds)
 
 
-RANGE = "if (partial >= 0x1p-90F && partial <= FLT_MAX) {"
+RANGE = "if (partial >= core::kLowestFloatSum && partial <= FLT_MAX) {"
 INFS = "unit.infs = warp_sum(lane.rare & 0x3FFU);"
 NANS = "unit.nans = warp_sum(lane.rare >> 10U & 0x3FFU);"
 OVERFLOWS = "unit.overflows = warp_sum(lane.rare >> 20U);"
 GROUPS = "for (; vectors > (kGroup - 1) * kWarpSize; vectors -= kGroup * kWarpSize) {"
 UNIT_SUMS = [
     _sums("no lower bound", RANGE, "if (partial <= FLT_MAX) {", PLAIN),
-    _sums("no upper bound", RANGE, "if (partial >= 0x1p-90F) {", PLAIN),
+    _sums("no upper bound", RANGE, "if (partial >= core::kLowestFloatSum) {", PLAIN),
     _sums(
         "lost squares pass for zeros",
         "} else if (!(partial == 0.0F && max == 0.0F)) {",
@@ -79,12 +79,15 @@ UNIT_SUMS = [
     _sums("a group too far", GROUPS, GROUPS.replace("kGroup - 1", "kGroup - 2"), PLAIN, ASAN),
     _sums(
         "large doubles not scaled",
-        "if (high >= high_bits_of_power(500)) {",
-        "if (high >= high_bits_of_power(1023)) {",
+        "if (high >= high_bits(core::kHighestSquared)) {",
+        "if (high >= high_bits(0x1p1023)) {",
         PLAIN,
     ),
     _sums(
-        "small doubles not scaled", "} else if (high >= high_bits_of_power(-460)) {", "} else if (high > 0) {", PLAIN
+        "small doubles not scaled",
+        "} else if (high >= high_bits(core::kLowestSquared)) {",
+        "} else if (high > 0) {",
+        PLAIN,
     ),
     _sums("inf counts as NaN", "return x != x ? kOneNan : kOneInf;", "return kOneNan;", PLAIN),
     _sums(
@@ -147,8 +150,8 @@ TABLE = [
         ),
         (
             "first unit of the wrong entry",
-            "const std::uint32_t first = entry == 0 ? 0 : table.entries[entry - 1].unit_end;",
-            "const std::uint32_t first = entry == 0 ? 0 : table.entries[entry].unit_end;",
+            "return entry == 0 ? 0 : table.entries[entry - 1].unit_end;",
+            "return entry == 0 ? 0 : table.entries[entry].unit_end;",
         ),
         (
             "tail mask",
@@ -262,20 +265,14 @@ STORES = [
     _store(
         "unit_sums.cuh",
         "2^-14 counts as below itself",
-        "lane.below += high_bits(magnitude) < high_bits_of_power(-14) ? 1U : 0U;",
-        "lane.below += high_bits(magnitude) <= high_bits_of_power(-14) ? 1U : 0U;",
+        "lane.below += high_bits(magnitude) < high_bits(core::kSmallestNormalFloat16) ? 1U : 0U;",
+        "lane.below += high_bits(magnitude) <= high_bits(core::kSmallestNormalFloat16) ? 1U : 0U;",
         PLAIN,
     ),
     _sums(
         "doubles scaled too late",
-        "if (high >= high_bits_of_power(500)) {",
-        "if (high >= high_bits_of_power(511)) {",
-        PLAIN,
-    ),
-    _block(
-        "user's scale not rounded",
-        "static_cast<double>(static_cast<float>(number_or(arguments, kUserScale, 1.0)))};",
-        "number_or(arguments, kUserScale, 1.0)};",
+        "if (high >= high_bits(core::kHighestSquared)) {",
+        "if (high >= high_bits(0x1p511)) {",
         PLAIN,
     ),
     _store("unit_sums.cuh", "counter of infs too narrow", INFS, INFS.replace("0x3FFU", "0xFFU"), PLAIN),
@@ -315,5 +312,35 @@ STORES = [
         PLAIN,
     ),
 ]
+STEPS = [
+    _kernel("step_factors_kernel_test", file, name, line, replacement, PLAIN)
+    for file, name, line, replacement in [
+        (
+            "step_factors_kernels.cuh",
+            "coefficient of another dtype",
+            "core::step_scalars(*arguments.found_inf, scaling, number_or(arguments.clip_coefficient, 1.0),",
+            "core::step_scalars(*arguments.found_inf, scaling, "
+            "number_or({arguments.clip_coefficient.address, core::kFloat64}, 1.0),",
+        ),
+        (
+            "step_factors_kernels.cuh",
+            "limit of the tensor ignored",
+            "const core::ClipRule rule = {number_or(arguments.max_norm, arguments.limit), arguments.eps};",
+            "const core::ClipRule rule = {arguments.limit, arguments.eps};",
+        ),
+        (
+            "scalars.cuh",
+            "user's scale not rounded",
+            "static_cast<double>(static_cast<float>(number_or(user_scale, 1.0)))};",
+            "number_or(user_scale, 1.0)};",
+        ),
+        (
+            "step_arguments.h",
+            "stride of a vector ignored",
+            "return vectors[part].values[slot * vectors[part].stride];",
+            "return vectors[part].values[slot];",
+        ),
+    ]
+]
 
-MUTATIONS = [*BUGS, *UNIT_SUMS, *BLOCK_SUMS, *TABLE, *STORES]
+MUTATIONS = [*BUGS, *UNIT_SUMS, *BLOCK_SUMS, *TABLE, *STORES, *STEPS]

@@ -38,7 +38,7 @@ void expect_race(bool is_wrong, dim3 grid, dim3 block, void (*kernel)(Parameters
 // Rotates values through shared memory; a single buffer needs a second barrier.
 template <bool kIsDouble, bool kSecondBarrier>
 __global__ void rotate_kernel(int* values) {
-  SIMT_SHARED(int[128], buffers);
+  AMPSCALER_SHARED(int[128], buffers);
   const unsigned rank = threadIdx.x;
   for (unsigned round = 0; round < 8; ++round) {
     int* buffer = buffers + (kIsDouble && round % 2 == 1 ? 64 : 0);
@@ -97,7 +97,7 @@ TEST(SimtRaces, ReportsNameBothLines) {
 
 template <bool kWithSyncwarp>
 __global__ void warp_tree_kernel(int* sum) {
-  SIMT_SHARED(int[32], values);
+  AMPSCALER_SHARED(int[32], values);
   const unsigned lane = threadIdx.x;
   values[lane] = static_cast<int>(lane);
   for (unsigned distance = 16; distance > 0; distance /= 2) {
@@ -173,7 +173,7 @@ enum class Fences { kBoth, kOnlyBefore, kOnlyAfter, kBeforeTheBarrier };
 
 // Each block writes, the last one to arrive reads what all have written.
 __global__ void last_block_kernel(Fences fences, int* values, unsigned* counter, int* sum) {
-  SIMT_SHARED(bool, is_last);
+  AMPSCALER_SHARED(bool, is_last);
   values[blockIdx.x * blockDim.x + threadIdx.x] = 1;
   if (fences == Fences::kBeforeTheBarrier) {
     __threadfence();

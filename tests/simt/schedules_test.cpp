@@ -186,7 +186,7 @@ TEST(Schedules, AThousandOfThemFindAndStoreTheSameBits) {
     GradientList list = short_list();
     fill(list, data, 13);
     const Found expected = Passes(list, 0).all();
-    for (std::uint32_t number = 1; number < kSchedules / 2; ++number) {
+    for (std::uint32_t number = 1; number <= kSchedules / 2; ++number) {
       ASSERT_TRUE(Passes(list, number).all() == expected)
           << "data " << static_cast<int>(data) << " schedule " << number;
     }

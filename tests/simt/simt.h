@@ -4,7 +4,7 @@
 // run. Wrong use of barriers and warp operations, and deadlocks, end as simt::Error; with -DSIMT_RACE
 // so do data races. Comes before any kernel header.
 
-#define SIMT_HARNESS
+#define AMPSCALER_SIMT_HARNESS
 
 #include <array>
 #include <cstddef>
@@ -20,11 +20,11 @@
 
 // What device_compat.cuh defines for nvcc. A large parameter stays where it is: fibers have small
 // stacks.
-#define SIMT_GRID_CONSTANT(type) const type&
-#define SIMT_UNROLL
-#define SIMT_NO_UNROLL
+#define AMPSCALER_GRID_CONSTANT(type) const type&
+#define AMPSCALER_UNROLL
+#define AMPSCALER_NO_UNROLL
 // One variable per block and per place in the source; the static is the place's address.
-#define SIMT_SHARED(type, name)                                                              \
+#define AMPSCALER_SHARED(type, name)                                                         \
   static char simt_place_of_##name;                                                          \
   static_assert(std::is_trivially_default_constructible_v<std::type_identity_t<type>>,       \
                 "shared memory is not initialised");                                         \
@@ -34,7 +34,7 @@
 
 // To g++ these are nothing: a shared variable would silently be one per thread.
 #undef __shared__
-#define __shared__ _Pragma("GCC error \"use SIMT_SHARED(type, name) of device_compat.cuh\"")
+#define __shared__ _Pragma("GCC error \"use AMPSCALER_SHARED(type, name) of device_compat.cuh\"")
 #undef __launch_bounds__
 #define __launch_bounds__(...)
 

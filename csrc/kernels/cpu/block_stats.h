@@ -3,13 +3,15 @@
 // Statistics of one unit by blocks, a class per kind of element, over any vector type V. A block is
 // summed fast first; if that sum is not sound, it is discarded and the block is read again by
 // `sum_carefully`, which leaves out inf and NaN and has no limits of range. Likewise it is read again for its
-// zeros if it has values below 2^-14 at all: each pass over the counters costs as much as the squares.
+// zeros if it has values below core::kSmallestNormalFloat16: each pass over the counters costs as much as the
+// squares.
 //
 //   unit = 16 blocks of 1 KiB = rounds of 2 or 4 vectors, so that sums go to 4 independent accumulators
 
 #include <cfloat>
 #include <cstdint>
 
+#include "core/ranges.h"
 #include "kernels/cpu/block_vectors.h"
 #include "kernels/cpu/kernel_table.h"
 
@@ -22,7 +24,7 @@ namespace {
 template <typename V>
 struct Float16Format {
   static constexpr std::int16_t kInfinity = 0x7C00;
-  static constexpr std::int16_t kSmallestNormalHalf = 0x0400;  // 2^-14
+  static constexpr std::int16_t kSmallestNormalHalf = 0x0400;  // core::kSmallestNormalFloat16
   static V::FloatPair widen(V::Bits a) { return V::widen_float16(a); }
   static V::FloatPair widen_at(const char* from) { return V::load_float16(from); }
   static V::Bits narrow(V::FloatPair a) { return V::narrow_float16(a); }
@@ -39,18 +41,17 @@ struct Float16Format {
   }
 };
 
-// bfloat16: squares overflow and underflow like those of float. From 2^-90 on, what a lane loses to
-// underflow, 64 squares of at most 2^-126 even if the machine flushes, is below 2^-30 of its sum. A
-// lane of zeros is sound too; its two 16-bit lanes of the maximum tell.
+// bfloat16: squares overflow and underflow like those of float, so small sums ask for care too. A lane of
+// zeros is sound; its two 16-bit lanes of the maximum tell.
 template <typename V>
 struct BFloat16Format {
   static constexpr std::int16_t kInfinity = 0x7F80;
-  static constexpr std::int16_t kSmallestNormalHalf = 0x3880;  // 2^-14
+  static constexpr std::int16_t kSmallestNormalHalf = 0x3880;  // core::kSmallestNormalFloat16
   static V::FloatPair widen(V::Bits a) { return V::widen_bfloat16(a); }
   static V::FloatPair widen_at(const char* from) { return widen(V::load(from)); }
   static V::Bits narrow(V::FloatPair a) { return V::narrow_bfloat16(a); }
   static bool is_sound(V::Floats sum, V::Bits max) {
-    return V::all_within(sum, 0x1p-90F, FLT_MAX, max);
+    return V::all_within(sum, core::kLowestFloatSum, FLT_MAX, max);
   }
   static double decode(std::uint32_t bits) {
     return static_cast<double>(__builtin_bit_cast(float, bits << 16U));
@@ -164,7 +165,7 @@ class Stats16 {
   V::Doubles sum_ = V::splat(0.0);
   Bits max_ = V::zero();
   Bits zeros_ = V::zero();
-  Bits below_ = V::zero();  // below 2^-14, zeros included
+  Bits below_ = V::zero();  // below core::kSmallestNormalFloat16, zeros included
   Bits below_before_;       // the block
   std::int64_t infs_ = 0;
   std::int64_t nans_ = 0;
@@ -190,7 +191,8 @@ class Stats32 {
   static V::DoublePair widen_at(const char* from) { return V::load_doubles(from); }
 
   void add(Bits value, V::DoublePair x, int place) {
-    constexpr std::int32_t kSmallestNormalHalf = 0x3880'0000;  // 2^-14
+    constexpr auto kSmallestNormalHalf =
+        __builtin_bit_cast(std::int32_t, static_cast<float>(core::kSmallestNormalFloat16));
     const Bits abs = V::abs32(value);
     block_max_ = V::max32(block_max_, abs);
     below_ = V::count_below32(below_, abs, V::splat32(kSmallestNormalHalf));

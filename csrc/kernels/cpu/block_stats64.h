@@ -6,6 +6,7 @@
 #include <cfloat>
 #include <cstdint>
 
+#include "core/ranges.h"
 #include "kernels/cpu/block_vectors.h"
 #include "kernels/cpu/kernel_table.h"
 
@@ -13,16 +14,16 @@ namespace ampscaler::cpu {
 // Everything in an unnamed namespace: see kernels_impl.h.
 namespace {
 
-// float64: a block is sound if its values are zeros or within [2^-460, 2^500], where squares and their
-// sums are normal doubles. Values beyond are squared after an exact scaling, in sums of their own.
+// float64: a block is sound if its values are zeros or within the bounds of core/ranges.h, where squares and
+// their sums are normal doubles. Values beyond are squared after an exact scaling, in sums of their own.
 template <typename V>
 class Stats64 {
  public:
   using Bits = V::Bits;
   using Doubles = V::Doubles;
   static constexpr int kRound = 4;
-  static constexpr double kLowest = 0x1p-460;
-  static constexpr double kHighest = 0x1p500;
+  static constexpr double kLowest = core::kLowestSquared;
+  static constexpr double kHighest = core::kHighestSquared;
 
   void begin_block() {
     block_max_ = V::splat(0.0);
@@ -39,7 +40,7 @@ class Stats64 {
     block_max_ = V::max(abs, block_max_);
     zeros_ = V::count_equal(zeros_, abs, V::splat(0.0));
     low_count_ = V::count_below(low_count_, abs, V::splat(kLowest));
-    below_ = V::count_below(below_, abs, V::splat(0x1p-14));
+    below_ = V::count_below(below_, abs, V::splat(core::kSmallestNormalFloat16));
     partial_[place] = V::add_square(partial_[place], x);
   }
 
@@ -94,8 +95,8 @@ class Stats64 {
       nonfinites = V::count_not_below(nonfinites, abs, inf);
       max = V::max(V::keep_within(abs, abs, 0.0, DBL_MAX), max);
       sum = V::add_square(sum, V::keep_within(abs, abs, kLowest, kHighest));
-      const Doubles scaled_down = V::mul(abs, V::splat(0x1p-600));
-      const Doubles scaled_up = V::mul(abs, V::splat(0x1p600));
+      const Doubles scaled_down = V::mul(abs, V::splat(core::kHighFactor));
+      const Doubles scaled_up = V::mul(abs, V::splat(core::kLowFactor));
       high = V::add_square(high, V::keep_within(scaled_down, abs, kAboveHighest, DBL_MAX));
       low = V::add_square(low, V::keep_within(scaled_up, abs, 0.0, kBelowLowest));
     });
@@ -121,7 +122,7 @@ class Stats64 {
   Doubles sum_ = V::splat(0.0);
   Doubles max_ = V::splat(0.0);
   Bits zeros_ = V::zero();
-  Bits low_count_ = V::zero();  // below 2^-460, zeros included; of sound blocks, zeros
+  Bits low_count_ = V::zero();  // below kLowest, zeros included; of sound blocks, zeros
   Bits below_ = V::zero();
   double high_ = 0;
   double low_ = 0;

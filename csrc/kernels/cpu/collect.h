@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/grad_stats.h"
+#include "core/ranges.h"
 #include "core/units.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/power_sum.h"
@@ -35,8 +36,8 @@ inline void add_counts(core::GradSums& sums, const UnitStats& unit, std::int64_t
 inline void add_squares(core::GradSums& sums, const UnitStats& unit, core::DataType dtype) {
   core::add_exactly(sums.limbs, unit.sum);
   if (dtype == core::kFloat64) {
-    core::add_exactly(sums.limbs, unit.sum_high, kHighShift);
-    core::add_exactly(sums.limbs, unit.sum_low, kLowShift);
+    core::add_exactly(sums.limbs, unit.sum_high, core::kHighShift);
+    core::add_exactly(sums.limbs, unit.sum_low, core::kLowShift);
   }
 }
 

@@ -21,14 +21,14 @@ using core::kFloat32;
 using core::kFloat64;
 
 /// What a loop has seen of the values as they were stored before it. "Finite" is by value: an inf or NaN
-/// element counts in `infs` or `nans` and in nothing else.
+/// element counts in `infs` or `nans` and in nothing else. core/ranges.h has the bounds.
 struct UnitStats {
-  double sum;               // of squares: for float64, of |x| in [2^-460, 2^500]
-  double sum_high;          // float64 only: of (x * 2^-600)^2 for |x| > 2^500
-  double sum_low;           // float64 only: of (x * 2^600)^2 for 0 < |x| < 2^-460
+  double sum;               // of squares: for float64, of |x| in [kLowestSquared, kHighestSquared]
+  double sum_high;          // float64 only: of (x * kHighFactor)^2 for larger ones
+  double sum_low;           // float64 only: of (x * kLowFactor)^2 for smaller ones
   double max_abs;           // of the finite values; 0 if there is none
   std::int64_t zeros;       // +0 and -0
-  std::int64_t underflows;  // 0 < |x| < 2^-14, the smallest normal float16, whatever the dtype
+  std::int64_t underflows;  // 0 < |x| < kSmallestNormalFloat16, whatever the dtype
   std::int64_t infs;
   std::int64_t nans;
   std::int64_t overflows;  // finite values whose result, as stored, is not; in-place loops
@@ -61,11 +61,6 @@ struct KernelTable {
   /// Multiplies in place, whatever the factor is.
   void (*multiply[kDataTypes])(void* values, std::int64_t count, float factor);
 };
-
-/// For float64 sums: exponents to add when the sums are read, since squares are scaled by 2^-1200 and
-/// 2^1200.
-inline constexpr int kHighShift = 1200;
-inline constexpr int kLowShift = -1200;
 
 extern const KernelTable kBaselineKernels;
 #if defined(AMPSCALER_X86_KERNELS)

@@ -35,9 +35,10 @@ ops::StatsAndFactors merge_stats(at::TensorList stats, double norm_type,
   ops::check_merge(stats, norm_type, max_norm, max_norm_tensor, eps);
   at::Tensor merged = at::detail::empty_cpu({core::kStatsSlots}, at::kDouble);
   at::Tensor factors = at::detail::empty_cpu({core::kFactorSlots}, at::kFloat);
-  core::merge_stats(rows_of(stats).data(), static_cast<std::int64_t>(stats.size()), norm_type,
-                    clip_rule(max_norm, max_norm_tensor, eps), merged.mutable_data_ptr<double>(),
-                    factors.mutable_data_ptr<float>());
+  const std::vector<double> rows = rows_of(stats);
+  core::merge_stats(core::StatsRows{rows.data()}, static_cast<std::int64_t>(stats.size()),
+                    norm_type, clip_rule(max_norm, max_norm_tensor, eps),
+                    merged.mutable_data_ptr<double>(), factors.mutable_data_ptr<float>());
   return {std::move(merged), std::move(factors)};
 }
 

@@ -17,5 +17,7 @@ ops::UnscaleClampFunction unscale_clamp;
 ops::ScaleGradsFunction scale_grads;
 ops::GradNormsFunction grad_norms;
 ops::FindNonfiniteFunction find_nonfinite;
+ops::MergeStatsFunction merge_stats;
+ops::StepFactorsFunction step_factors;
 
 }  // namespace ampscaler::cuda

@@ -4,9 +4,10 @@
 // the workspace, and the block that does so last writes the results and leaves the workspace as it was.
 // All additions are of integers, so neither their order nor the grid changes a bit.
 
-#include "core/clip.h"
 #include "core/grad_stats.h"
+#include "core/ranges.h"
 #include "kernels/cuda/pass_arguments.h"
+#include "kernels/cuda/scalars.cuh"
 #include "kernels/cuda/unit_loop.cuh"
 #include "kernels/cuda/unit_sums.cuh"
 
@@ -50,8 +51,8 @@ __device__ inline void add_exactly(core::GradSums& sums, double value, int shift
 
 __device__ inline void add_squares(core::GradSums& sums, const UnitSums& unit) {
   add_exactly(sums, unit.sum);
-  add_exactly(sums, unit.sum_high, kHighShift);
-  add_exactly(sums, unit.sum_low, kLowShift);
+  add_exactly(sums, unit.sum_high, core::kHighShift);
+  add_exactly(sums, unit.sum_low, core::kLowShift);
 }
 
 // All but the norm's terms.
@@ -67,23 +68,13 @@ __device__ inline void add_counts(core::GradSums& sums, const UnitSums& unit) {
 
 // ---- arguments ----
 
-__device__ inline double number(const void* scalar, core::DataType dtype) {
-  double value = 0.0;
-  with_dtype(dtype, const_cast<void*>(scalar),
-             [&](const auto* typed) { value = static_cast<double>(load(*typed)); });
-  return value;
+__device__ inline DeviceScalar scalar_of(const PassArguments& arguments, ScalarArgument which) {
+  return {arguments.scalars[which], arguments.dtypes[which]};
 }
 
-__device__ inline double number_or(const PassArguments& arguments, ScalarArgument which,
-                                   double otherwise) {
-  const void* scalar = arguments.scalars[which];
-  return scalar == nullptr ? otherwise : number(scalar, arguments.dtypes[which]);
-}
-
-// torch rounds `optimizer.grad_scale` to float32.
 __device__ inline core::GradScaling scaling_of(const PassArguments& arguments) {
-  return {static_cast<double>(*arguments.scale), number_or(arguments, kDivisor, 1.0),
-          static_cast<double>(static_cast<float>(number_or(arguments, kUserScale, 1.0)))};
+  return grad_scaling(static_cast<double>(*arguments.scale), scalar_of(arguments, kDivisor),
+                      scalar_of(arguments, kUserScale));
 }
 
 // ---- results ----
@@ -104,7 +95,7 @@ __device__ void add_to_workspace(core::GradSums& block, Workspace* workspace) {
 // Whether all other blocks have added their sums. The barrier before the fence makes the fence one for
 // what the whole block has added; the counter is 0 again after the last block.
 __device__ inline bool is_last_block(Workspace* workspace) {
-  SIMT_SHARED(unsigned, is_last);
+  AMPSCALER_SHARED(unsigned, is_last);
   __syncthreads();  // the whole block has added its sums
   if (threadIdx.x == 0) {
     __threadfence();  // before it is counted

@@ -6,14 +6,14 @@
 #if defined(__CUDACC__)
 #include <type_traits>
 // A large parameter that every thread reads in place, without a local copy.
-#define SIMT_GRID_CONSTANT(type) const __grid_constant__ type
+#define AMPSCALER_GRID_CONSTANT(type) const __grid_constant__ type
 // A variable that the threads of a block share, in a function; std::type_identity_t allows arrays.
-#define SIMT_SHARED(type, name) __shared__ std::type_identity_t<type> name
+#define AMPSCALER_SHARED(type, name) __shared__ std::type_identity_t<type> name
 // Before a loop with a constant number of rounds over arrays that are to be registers.
-#define SIMT_UNROLL _Pragma("unroll")
+#define AMPSCALER_UNROLL _Pragma("unroll")
 // Before a loop that is rarely run, to keep it from taking registers of the others.
-#define SIMT_NO_UNROLL _Pragma("unroll 1")
-#elif defined(SIMT_HARNESS)
+#define AMPSCALER_NO_UNROLL _Pragma("unroll 1")
+#elif defined(AMPSCALER_SIMT_HARNESS)
 // tests/simt/simt.h has defined them.
 #else
 #error "CUDA kernels are compiled by nvcc, or by a C++ compiler after including tests/simt/simt.h"

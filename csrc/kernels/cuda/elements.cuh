@@ -120,7 +120,7 @@ __device__ inline Words load_words(const std::uint32_t* from) {
 }
 __device__ inline Words load_words(const std::uint16_t* from) {
   Words words;
-  SIMT_UNROLL
+  AMPSCALER_UNROLL
   for (int i = 0; i < 4; ++i) {
     words.word[i] = from[2L * i] | static_cast<std::uint32_t>(from[2L * i + 1]) << 16U;
   }
@@ -135,13 +135,13 @@ __device__ inline void store_words(uint2* to, const Words& words) {
   to[1] = make_uint2(words.word[2], words.word[3]);
 }
 __device__ inline void store_words(std::uint32_t* to, const Words& words) {
-  SIMT_UNROLL
+  AMPSCALER_UNROLL
   for (int i = 0; i < 4; ++i) {
     to[i] = words.word[i];
   }
 }
 __device__ inline void store_words(std::uint16_t* to, const Words& words) {
-  SIMT_UNROLL
+  AMPSCALER_UNROLL
   for (int i = 0; i < 4; ++i) {
     to[2L * i] = static_cast<std::uint16_t>(words.word[i]);
     to[2L * i + 1] = static_cast<std::uint16_t>(words.word[i] >> 16U);
@@ -177,7 +177,7 @@ __device__ Access* vector_at(Access* memory, int vector) {
 // issued before the first is waited for.
 template <int kVectors, typename Access>
 __device__ void load_group(Words (&group)[kVectors], const Access* memory) {
-  SIMT_UNROLL
+  AMPSCALER_UNROLL
   for (int vector = 0; vector < kVectors; ++vector) {
     group[vector] = load_words(vector_at(memory, vector * kWarpSize));
   }
@@ -185,7 +185,7 @@ __device__ void load_group(Words (&group)[kVectors], const Access* memory) {
 
 template <int kVectors, typename Access>
 __device__ void store_group(const Words (&group)[kVectors], Access* memory) {
-  SIMT_UNROLL
+  AMPSCALER_UNROLL
   for (int vector = 0; vector < kVectors; ++vector) {
     store_words(vector_at(memory, vector * kWarpSize), group[vector]);
   }

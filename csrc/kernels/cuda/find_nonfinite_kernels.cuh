@@ -74,7 +74,7 @@ __global__ void clear_findings_kernel(unsigned long long* rows, std::uint32_t co
 template <int kCapacity>
 __device__ std::uint64_t first_element(const core::UnitTable<kCapacity>& table, std::uint32_t entry,
                                        std::uint32_t id, int width) {
-  const std::uint32_t first = entry == 0 ? 0 : table.entries[entry - 1].unit_end;
+  const std::uint32_t first = core::first_unit(table, entry);
   const std::uint64_t offset = static_cast<std::uint64_t>(id - first) * core::kUnitBytes;
   const std::int64_t bytes = core::element_bytes(core::entry_dtype(table.entries[entry])) * width;
   return offset / static_cast<std::uint64_t>(bytes);
@@ -83,7 +83,7 @@ __device__ std::uint64_t first_element(const core::UnitTable<kCapacity>& table, 
 // `rows` has a place for each entry of the table.
 template <int kThreads, int kCapacity>
 __global__ void __launch_bounds__(kThreads, min_blocks(kThreads))
-    scan_units_kernel(SIMT_GRID_CONSTANT(core::UnitTable<kCapacity>) table,
+    scan_units_kernel(AMPSCALER_GRID_CONSTANT(core::UnitTable<kCapacity>) table,
                       unsigned long long* rows) {
   for_each_unit<kThreads>(
       table, [&](const core::Unit& unit, std::uint32_t entry, std::uint32_t id) {

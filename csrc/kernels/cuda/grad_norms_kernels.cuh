@@ -12,7 +12,7 @@ inline constexpr int kNormThreads = 128;
 // `sums` has a place for each unit of the table.
 template <int kThreads, int kCapacity>
 __global__ void __launch_bounds__(kThreads, min_blocks(kThreads))
-    unit_sums_kernel(SIMT_GRID_CONSTANT(core::UnitTable<kCapacity>) table, UnitSums* sums) {
+    unit_sums_kernel(AMPSCALER_GRID_CONSTANT(core::UnitTable<kCapacity>) table, UnitSums* sums) {
   for_each_unit<kThreads>(
       table, [&](const core::Unit& unit, std::uint32_t entry, std::uint32_t id) {
         with_dtype(unit.dtype, unit_memory(table, entry, id), [&](auto* values) {
@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(kThreads, min_blocks(kThreads))
 
 template <int kThreads, int kCapacity>
 __global__ void __launch_bounds__(kThreads, min_blocks(kThreads))
-    unit_powers_kernel(SIMT_GRID_CONSTANT(core::UnitTable<kCapacity>) table, double norm_type,
+    unit_powers_kernel(AMPSCALER_GRID_CONSTANT(core::UnitTable<kCapacity>) table, double norm_type,
                        UnitSums* sums) {
   for_each_unit<kThreads>(table, [&](const core::Unit& unit, std::uint32_t entry,
                                      std::uint32_t id) {
@@ -49,12 +49,12 @@ __device__ inline void add_norm_terms(core::GradSums& tensor, const UnitSums& un
 
 // A block for each entry of the table. One without elements has norm 0.
 template <int kThreads, int kCapacity>
-__global__ void tensor_norms_kernel(SIMT_GRID_CONSTANT(core::UnitTable<kCapacity>) table,
+__global__ void tensor_norms_kernel(AMPSCALER_GRID_CONSTANT(core::UnitTable<kCapacity>) table,
                                     const UnitSums* sums, const float* scale, double norm_type,
                                     float* norms) {
-  SIMT_SHARED(core::GradSums, tensor);
+  AMPSCALER_SHARED(core::GradSums, tensor);
   const std::uint32_t entry = blockIdx.x;
-  const std::uint32_t first = entry == 0 ? 0 : table.entries[entry - 1].unit_end;
+  const std::uint32_t first = core::first_unit(table, entry);
   const std::uint32_t end = table.entries[entry].unit_end;
   clear<kThreads>(tensor);
   __syncthreads();  // sums are cleared

@@ -4,10 +4,9 @@
 
 #include <limits>
 
-#include <ATen/core/LegacyTypeDispatch.h>
-
 #include "kernels/cuda/backends.h"
 #include "kernels/cuda/device_call.h"
+#include "kernels/cuda/kernel_scalar.h"
 #include "kernels/cuda/launch.h"
 #include "ops/gradient_plan.h"
 #include "ops/pass_checks.h"
@@ -59,21 +58,16 @@ class Pass {
   }
 
  private:
-  // Kernels read the dtypes of gradients. What others hold fits float64, as which the CPU reads them too.
   void set_scalar(ScalarArgument which, const ops::OptionalTensor& given) {
-    if (!given.has_value()) {
-      return;
-    }
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    at::Tensor& scalar = scalars_[which];
-    scalar = ops::has_data_type(given->scalar_type()) ? *given : given->to(at::kDouble);
-    arguments_.scalars[which] = scalar.const_data_ptr();
-    arguments_.dtypes[which] = ops::data_type(scalar.scalar_type());
+    scalars_[which] = KernelScalar(given);
+    const DeviceScalar scalar = scalars_[which].get();
+    arguments_.scalars[which] = scalar.address;
+    arguments_.dtypes[which] = scalar.dtype;
   }
 
   const DeviceCall& call_;
   PassArguments arguments_;
-  at::Tensor scalars_[kScalarArguments];  // live until the launches are in the stream
+  KernelScalar scalars_[kScalarArguments];
   at::Tensor stats_;
   at::Tensor factors_;
 };

@@ -23,7 +23,7 @@ __device__ Action make_action(const PassArguments& arguments, float inverse) {
 // Prepares the block's sums, and tells all threads what to do.
 template <typename Action, int kThreads>
 __device__ Action begin_pass(const PassArguments& arguments, core::GradSums& block) {
-  SIMT_SHARED(float, inverse);
+  AMPSCALER_SHARED(float, inverse);
   clear<kThreads>(block);
   if (Action::kStores && threadIdx.x == 0) {
     inverse = core::inverse_scale(scaling_of(arguments));
@@ -34,9 +34,9 @@ __device__ Action begin_pass(const PassArguments& arguments, core::GradSums& blo
 
 template <typename Action, int kThreads, int kCapacity>
 __global__ void __launch_bounds__(kThreads, min_blocks(kThreads))
-    stats_kernel(SIMT_GRID_CONSTANT(core::UnitTable<kCapacity>) table,
-                 SIMT_GRID_CONSTANT(PassArguments) arguments) {
-  SIMT_SHARED(core::GradSums, block);
+    stats_kernel(AMPSCALER_GRID_CONSTANT(core::UnitTable<kCapacity>) table,
+                 AMPSCALER_GRID_CONSTANT(PassArguments) arguments) {
+  AMPSCALER_SHARED(core::GradSums, block);
   const Action action = begin_pass<Action, kThreads>(arguments, block);
   for_each_unit<kThreads>(
       table, [&](const core::Unit& unit, std::uint32_t entry, std::uint32_t id) {
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kThreads, min_blocks(kThreads))
       });
   const bool clamps = std::is_same_v<Action, UnscaleClamp>;
   publish<kThreads>(arguments, block,
-                    clamps ? HUGE_VAL : number_or(arguments, kMaxNorm, arguments.limit));
+                    clamps ? HUGE_VAL : number_or(scalar_of(arguments, kMaxNorm), arguments.limit));
 }
 
 }  // namespace ampscaler::cuda

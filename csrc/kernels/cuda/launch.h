@@ -9,9 +9,11 @@
 
 #include <cuda_runtime_api.h>
 
+#include "core/merge_stats.h"
 #include "core/scale_rule.h"
 #include "core/units.h"
 #include "kernels/cuda/pass_arguments.h"
+#include "kernels/cuda/step_arguments.h"
 
 namespace ampscaler::cuda {
 
@@ -23,6 +25,15 @@ cudaError_t launch_unscale(const core::UnitPlan& plan, const float* inv_scale, f
 cudaError_t launch_update_scale(float* scale, std::int32_t* growth_tracker, const float* found_inf,
                                 const core::ScaleRule& rule, const core::ScaleLimits& limits,
                                 cudaStream_t stream);
+
+/// See ampscaler/ops.h, step_factors.
+cudaError_t launch_step_factors(const StepArguments& arguments, cudaStream_t stream);
+
+/// See ampscaler/ops.h, merge_stats.
+cudaError_t launch_merge_stats(const StatsVectors& stats, const MergeArguments& arguments,
+                               cudaStream_t stream);
+cudaError_t launch_merge_stats(const core::StatsRows& stats, const MergeArguments& arguments,
+                               cudaStream_t stream);
 
 // The passes over a plan of units. `multiprocessors` is that of the current device.
 

@@ -15,9 +15,9 @@ template <typename T, int kVectors, typename Value, typename Visit>
 __device__ void multiply_group(uint4* memory, Value factor, Visit visit) {
   Words group[kVectors];
   load_group(group, memory);
-  SIMT_UNROLL
+  AMPSCALER_UNROLL
   for (int vector = 0; vector < kVectors; ++vector) {
-    SIMT_UNROLL
+    AMPSCALER_UNROLL
     for (int i = 0; i < kPerVector<T>; ++i) {
       const Value value = decode(group[vector], i, T{});
       visit(value);

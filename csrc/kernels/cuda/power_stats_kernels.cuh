@@ -51,7 +51,7 @@ __device__ void count_tensors(const core::UnitTable<kCapacity>& table, const Act
   for (std::uint32_t entry = blockIdx.x * kWarps + warp_id(); entry < table.count;
        entry += gridDim.x * kWarps) {
     bool nonzero = false;
-    std::uint32_t id = entry == 0 ? 0 : table.entries[entry - 1].unit_end;
+    std::uint32_t id = core::first_unit(table, entry);
     for (; id < table.entries[entry].unit_end; ++id) {
       const core::Unit unit = core::unit_of(table, entry, id);
       const UnitSums sums = sum_powers(unit, unit_memory(table, entry, id), action, 0.0);
@@ -68,9 +68,9 @@ __device__ void count_tensors(const core::UnitTable<kCapacity>& table, const Act
 
 template <typename Action, int kThreads, int kCapacity>
 __global__ void __launch_bounds__(kThreads, min_blocks(kThreads))
-    power_stats_kernel(SIMT_GRID_CONSTANT(core::UnitTable<kCapacity>) table,
-                       SIMT_GRID_CONSTANT(PassArguments) arguments) {
-  SIMT_SHARED(core::GradSums, block);
+    power_stats_kernel(AMPSCALER_GRID_CONSTANT(core::UnitTable<kCapacity>) table,
+                       AMPSCALER_GRID_CONSTANT(PassArguments) arguments) {
+  AMPSCALER_SHARED(core::GradSums, block);
   const Action action = begin_pass<Action, kThreads>(arguments, block);
   if (arguments.norm_type == 0.0) {
     count_tensors<kThreads>(table, action, block);
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kThreads, min_blocks(kThreads))
           }
         });
   }
-  publish<kThreads>(arguments, block, number_or(arguments, kMaxNorm, arguments.limit));
+  publish<kThreads>(arguments, block, number_or(scalar_of(arguments, kMaxNorm), arguments.limit));
 }
 
 }  // namespace ampscaler::cuda

@@ -1,6 +1,6 @@
 // Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
-// Registers the CUDA backends. Lists with sparse gradients, `merge_stats` and `step_factors` have none:
-// they go by torch's operators, as on devices without kernels of ours.
+// Registers the CUDA backends. Lists with sparse gradients have none: they go by torch's operators, as on
+// devices without kernels of ours.
 
 #include <torch/library.h>
 
@@ -18,6 +18,8 @@ TORCH_LIBRARY_IMPL(ampscaler, CUDA, library) {
   library.impl("scale_grads_", &scale_grads);
   library.impl("grad_norms", &grad_norms);
   library.impl("find_nonfinite", &find_nonfinite);
+  library.impl("merge_stats", &merge_stats);
+  library.impl("step_factors", &step_factors);
 }
 
 }  // namespace ampscaler::cuda

@@ -10,8 +10,8 @@ namespace ampscaler::cuda {
 
 template <int kThreads, int kCapacity>
 __global__ void __launch_bounds__(kThreads, min_blocks(kThreads))
-    scale_grads_kernel(SIMT_GRID_CONSTANT(core::UnitTable<kCapacity>) table, const float* factor,
-                       const float* found_inf) {
+    scale_grads_kernel(AMPSCALER_GRID_CONSTANT(core::UnitTable<kCapacity>) table,
+                       const float* factor, const float* found_inf) {
   const float value = *factor;
   if (value == 1.0F || *found_inf != 0.0F) {
     return;

@@ -28,7 +28,7 @@ __device__ inline std::uint32_t warp_id() { return threadIdx.x / kWarpSize; }
 template <int kCapacity>
 __device__ void* unit_memory(const core::UnitTable<kCapacity>& table, std::uint32_t entry,
                              std::uint32_t id) {
-  const std::uint32_t first = entry == 0 ? 0 : table.entries[entry - 1].unit_end;
+  const std::uint32_t first = core::first_unit(table, entry);
   auto* begin =
       reinterpret_cast<char*>(table.entries[entry].address);  // NOLINT(performance-no-int-to-ptr)
   return begin + static_cast<std::int64_t>(id - first) * core::kUnitBytes;

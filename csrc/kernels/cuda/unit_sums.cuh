@@ -1,7 +1,7 @@
 // Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
 #pragma once
-// What one warp finds in one unit, and what it stores there. The position of an element in its unit alone
-// decides which lane sums it and in which order, so the sum has the same bits at any address:
+// What one warp finds in one unit, and what it stores there. Bounds are in core/ranges.h. The position of an
+// element in its unit alone decides which lane sums it and in which order: the same bits at any address.
 //
 //   group of 4 vectors       lane 0: vectors 0, 32, 64, 96      lane 1: 1, 33, 65, 97     ...
 //   first elements that fill no vector, one per lane, then groups, then vectors that fill none, one by one
@@ -9,6 +9,7 @@
 #include <cfloat>
 #include <cmath>
 
+#include "core/ranges.h"
 #include "core/units.h"
 #include "kernels/cuda/elements.cuh"
 
@@ -17,20 +18,16 @@ namespace ampscaler::cuda {
 /// Sums of a unit as it was before anything was stored. Inf and NaN count in `infs` and `nans` and in
 /// nothing else.
 struct UnitSums {
-  double sum;           // of squares: for float64, of |x| in [2^-460, 2^500)
-  double sum_high;      // float64 only: of (x * 2^-600)^2 for |x| >= 2^500
-  double sum_low;       // float64 only: of (x * 2^600)^2 for 0 < |x| < 2^-460
+  double sum;           // of squares: for float64, of |x| in [kLowestSquared, kHighestSquared)
+  double sum_high;      // float64 only: of (x * kHighFactor)^2 for larger ones
+  double sum_low;       // float64 only: of (x * kLowFactor)^2 for smaller ones
   double max_abs;       // of the finite values; 0 if there is none
   std::uint32_t zeros;  // +0 and -0
-  std::uint32_t below;  // |x| < 2^-14, zeros included
+  std::uint32_t below;  // |x| < kSmallestNormalFloat16, zeros included
   std::uint32_t infs;
   std::uint32_t nans;
   std::uint32_t overflows;  // finite values whose result, as stored, is not
 };
-
-// To read such sums: squares were scaled by 2^-1200 and 2^1200.
-inline constexpr int kHighShift = 1200;
-inline constexpr int kLowShift = -1200;
 
 // ---- what a pass does to values ----
 
@@ -111,14 +108,11 @@ __device__ std::uint32_t rare_kind(Value x) {
 
 // Magnitudes order like their bits. Of a double the high half tells the most: comparisons of doubles are
 // slow on many GPUs, and their constants take registers.
-__device__ inline std::uint64_t bits_of(double magnitude) {
-  return static_cast<std::uint64_t>(__double_as_longlong(magnitude));
+__device__ constexpr std::uint64_t bits_of(double magnitude) {
+  return __builtin_bit_cast(std::uint64_t, magnitude);  // nvcc refuses std::bit_cast here
 }
-__device__ inline std::uint32_t high_bits(double magnitude) {
+__device__ constexpr std::uint32_t high_bits(double magnitude) {
   return static_cast<std::uint32_t>(bits_of(magnitude) >> 32U);
-}
-__device__ constexpr std::uint32_t high_bits_of_power(int exponent) {
-  return static_cast<std::uint32_t>(exponent + 1023) << 20U;
 }
 
 __device__ inline double larger(double a, double b) { return bits_of(a) < bits_of(b) ? b : a; }
@@ -126,12 +120,12 @@ __device__ inline float larger(float a, float b) { return fmaxf(a, b); }  // dro
 
 __device__ inline void count(LaneSums<float>& lane, float magnitude) {
   lane.zeros += magnitude == 0.0F ? 1U : 0U;
-  lane.below += magnitude < 0x1p-14F ? 1U : 0U;
+  lane.below += magnitude < static_cast<float>(core::kSmallestNormalFloat16) ? 1U : 0U;
 }
 
 __device__ inline void count(LaneSums<double>& lane, double magnitude) {
   lane.zeros += bits_of(magnitude) == 0 ? 1U : 0U;
-  lane.below += high_bits(magnitude) < high_bits_of_power(-14) ? 1U : 0U;
+  lane.below += high_bits(magnitude) < high_bits(core::kSmallestNormalFloat16) ? 1U : 0U;
 }
 
 // Any magnitude: the square of a float is exact in double and in its range.
@@ -148,18 +142,18 @@ __device__ inline void add_carefully(LaneSums<float>& lane, float magnitude) {
 // Squares beyond the range of double are squares of values that are scaled first.
 __device__ inline void add_carefully(LaneSums<double>& lane, double magnitude) {
   const std::uint32_t high = high_bits(magnitude);
-  if (high >= high_bits_of_power(1024)) {
+  if (high >= high_bits(HUGE_VAL)) {
     lane.rare += rare_kind(magnitude);
     return;
   }
   lane.max = larger(lane.max, magnitude);
-  if (high >= high_bits_of_power(500)) {
-    const double scaled = magnitude * 0x1p-600;
+  if (high >= high_bits(core::kHighestSquared)) {
+    const double scaled = magnitude * core::kHighFactor;
     lane.high = fma(scaled, scaled, lane.high);
-  } else if (high >= high_bits_of_power(-460)) {
+  } else if (high >= high_bits(core::kLowestSquared)) {
     lane.sum = fma(magnitude, magnitude, lane.sum);
   } else {
-    const double scaled = magnitude * 0x1p600;
+    const double scaled = magnitude * core::kLowFactor;
     lane.low = fma(scaled, scaled, lane.low);
   }
 }
@@ -167,7 +161,7 @@ __device__ inline void add_carefully(LaneSums<double>& lane, double magnitude) {
 // Every element of a group by itself, from memory once more, so that the loop above has the registers.
 template <typename T, int kVectors>
 __device__ void add_group_carefully(LaneSums<float>& lane, const T* values) {
-  SIMT_NO_UNROLL
+  AMPSCALER_NO_UNROLL
   for (int i = 0; i < kVectors * kPerVector<T>; ++i) {
     const int vector = i / kPerVector<T>;
     const int place = vector * kWarpSize * kPerVector<T> + i % kPerVector<T>;
@@ -176,16 +170,16 @@ __device__ void add_group_carefully(LaneSums<float>& lane, const T* values) {
 }
 
 // The squares of a group are summed in float first. That sum is not sound if it is inf or NaN, or so
-// small that squares may have been lost: of 32 that a machine flushes to 0, each below 2^-126, not even
-// 2^-31 of it is missing. Groups of zeros are common, and cheap. `values` is where the group came from.
+// small that squares may have been lost. Groups of zeros are common, and cheap. `values` is where the group
+// came from.
 template <typename T, int kVectors>
 __device__ void add_group(LaneSums<float>& lane, const Words (&group)[kVectors], const T* values) {
   float partial = 0.0F;
   float max = 0.0F;
-  SIMT_UNROLL
+  AMPSCALER_UNROLL
   for (int vector = 0; vector < kVectors; ++vector) {
     float squares = 0.0F;
-    SIMT_UNROLL
+    AMPSCALER_UNROLL
     for (int i = 0; i < kPerVector<T>; ++i) {
       const float magnitude = magnitude_of(decode(group[vector], i, T{}));
       squares = fmaf(magnitude, magnitude, squares);
@@ -194,7 +188,7 @@ __device__ void add_group(LaneSums<float>& lane, const Words (&group)[kVectors],
     }
     partial = __fadd_rn(partial, squares);
   }
-  if (partial >= 0x1p-90F && partial <= FLT_MAX) {
+  if (partial >= core::kLowestFloatSum && partial <= FLT_MAX) {
     lane.sum += static_cast<double>(partial);
     lane.max = larger(lane.max, max);
   } else if (!(partial == 0.0F && max == 0.0F)) {
@@ -205,9 +199,9 @@ __device__ void add_group(LaneSums<float>& lane, const Words (&group)[kVectors],
 template <typename T, int kVectors>
 __device__ void add_group(LaneSums<double>& lane, const Words (&group)[kVectors],
                           const T* /*values*/) {
-  SIMT_UNROLL
+  AMPSCALER_UNROLL
   for (int vector = 0; vector < kVectors; ++vector) {
-    SIMT_UNROLL
+    AMPSCALER_UNROLL
     for (int i = 0; i < kPerVector<T>; ++i) {
       const double magnitude = magnitude_of(decode(group[vector], i, T{}));
       count(lane, magnitude);
@@ -231,9 +225,9 @@ __device__ bool is_new_overflow(Value before, Value after) {
 // Replaces the values by results, one vector after the other.
 template <typename T, int kVectors, typename Action, typename Lane>
 __device__ void apply(const Action& action, Words (&group)[kVectors], Lane& lane) {
-  SIMT_UNROLL
+  AMPSCALER_UNROLL
   for (int vector = 0; vector < kVectors; ++vector) {
-    SIMT_UNROLL
+    AMPSCALER_UNROLL
     for (int i = 0; i < kPerVector<T>; ++i) {
       const auto value = decode(group[vector], i, T{});
       encode(group[vector], i, action(value), T{});
@@ -252,7 +246,7 @@ __device__ void apply_to_group(Access* memory, const Action& action, Words (&gro
     apply<T>(action, group, lane);
     store_group(group, memory);
   } else {
-    SIMT_NO_UNROLL
+    AMPSCALER_NO_UNROLL
     for (int vector = 0; vector < kVectors; ++vector) {
       Words one[1];
       load_group(one, vector_at(memory, vector * kWarpSize));

@@ -19,8 +19,8 @@ __device__ bool is_finite_on_cuda(Value value) {
 // address wherever a whole gradient is not finite. All write 1, and nobody reads it in this launch.
 template <int kThreads, int kCapacity>
 __global__ void __launch_bounds__(kThreads, min_blocks(kThreads))
-    unscale_kernel(SIMT_GRID_CONSTANT(core::UnitTable<kCapacity>) table, const float* inv_scale,
-                   float* found_inf) {
+    unscale_kernel(AMPSCALER_GRID_CONSTANT(core::UnitTable<kCapacity>) table,
+                   const float* inv_scale, float* found_inf) {
   const float factor = *inv_scale;
   for_each_unit<kThreads>(
       table, [&](const core::Unit& unit, std::uint32_t entry, std::uint32_t id) {

@@ -113,6 +113,9 @@ TEST(CudaBackendRules, RefusedCallsLaunchNothing) {
   EXPECT_THROW(find_nonfinite(integers), c10::NotImplementedError);
   EXPECT_THROW(update_scale(scalar(4), flag, flag, 2.0, 0.5, 1), c10::Error);
   EXPECT_THROW(advance_scale(scalar(4), at::zeros({}, at::kInt), flag, {2.0}), c10::ValueError);
+  EXPECT_THROW(merge_stats({}, 2.0, {}, {}, 0.0), c10::ValueError);
+  EXPECT_THROW(merge_stats({shared}, 2.0, {}, {}, 0.0), c10::Error);
+  EXPECT_THROW(step_factors(flag, shared, {}, {}, {}), c10::Error);
   EXPECT_TRUE(test::launch_record().streams.empty());
   EXPECT_TRUE(at::equal(shared, at::ones({4})));
   EXPECT_EQ(shared._version(), version);
@@ -122,6 +125,7 @@ TEST(CudaBackendRules, AFailedLaunchIsAnException) {
   const Gradients grads = two_gradients();
   const at::Tensor flag = at::zeros({});
   const at::Tensor tracker = at::zeros({}, at::kInt);
+  const Gradients rows(121, at::ones({core::kStatsSlots}, at::kDouble));
   const std::vector<std::function<void()>> calls{
       [&] { run(grad_stats, grads); },
       [&] { run(unscale_with_stats, grads); },
@@ -131,6 +135,9 @@ TEST(CudaBackendRules, AFailedLaunchIsAnException) {
       [&] { grad_norms(grads, scalar(4), 2.0); },
       [&] { find_nonfinite(grads); },
       [&] { update_scale(flag, tracker, flag, 2.0, 0.5, 1); },
+      [&] { step_factors(flag, flag, {}, {}, {}); },
+      [&] { merge_stats(at::TensorList(rows).slice(1), 2.0, {}, {}, 0.0); },
+      [&] { merge_stats(rows, 2.0, {}, {}, 0.0); },
   };
   for (const auto& call : calls) {
     test::launch_record() = {};

@@ -8,6 +8,7 @@
 #include "kernels/cuda/grad_norms.cu"
 #include "kernels/cuda/grad_stats.cu"
 #include "kernels/cuda/scale_grads.cu"
+#include "kernels/cuda/step_factors.cu"
 #include "kernels/cuda/unscale.cu"
 #include "kernels/cuda/unscale_clamp.cu"
 #include "kernels/cuda/unscale_with_stats.cu"
