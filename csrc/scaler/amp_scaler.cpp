@@ -18,7 +18,6 @@
 #include "ampscaler/gradient_pass.h"
 #include "ampscaler/ops.h"
 #include "core/numeric_options.h"
-#include "ops/device_copy.h"
 #include "optim/torch_optimizer.h"
 #include "scaler/amp_scaler_impl.h"
 #include "scaler/gradients.h"
@@ -173,7 +172,10 @@ at::Tensor AmpScaler::scale_on(c10::Device device) {
   }
   const ExclusiveUse use(impl().user);
   impl().initialise(device);
-  return ops::on_device(impl().scale, device);
+  const at::Tensor& scale = impl().scale;
+  return scale.device() == device
+             ? scale
+             : scale.to(scale.options().device(device), /*non_blocking=*/!device.is_cpu());
 }
 
 std::vector<at::Tensor> AmpScaler::scale(at::TensorList outputs) {

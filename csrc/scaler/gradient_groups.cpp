@@ -118,8 +118,8 @@ bool GradientGroups::is_plain(const at::Tensor& gradient) {
 }
 
 void GradientGroups::add(const at::Tensor& gradient) {
-  DtypeGroup& group =
-      group_of(gradient.device(), gradient.scalar_type(), is_for_our_operator(gradient));
+  DtypeGroup& group = group_of(gradient.device(), gradient.scalar_type());
+  group.ours = group.ours && is_for_our_operator(gradient);
   group.may_share_memory = true;
   group.gradients.push_back(gradient);
 }
@@ -134,21 +134,21 @@ bool GradientGroups::add_plain(const at::Tensor& gradient) {
 
 void GradientGroups::add(c10::Device device, at::ScalarType dtype, const at::Tensor& gradient,
                          bool plain) {
-  group_of(device, dtype, plain).gradients.push_back(gradient);
+  DtypeGroup& group = group_of(device, dtype);
+  group.ours = group.ours && plain;
+  group.gradients.push_back(gradient);
 }
 
-GradientGroups::DtypeGroup& GradientGroups::group_of(c10::Device device, at::ScalarType dtype,
-                                                     bool ours) {
+GradientGroups::DtypeGroup& GradientGroups::group_of(c10::Device device, at::ScalarType dtype) {
   // Few groups exist, and neighbours mostly share one: a linear search beats hashing.
   auto device_group = std::ranges::find(groups_, device, &DeviceGroup::device);
   if (device_group == groups_.end()) {
     device_group = groups_.insert(groups_.end(), DeviceGroup{device, {}});
   }
   auto& dtypes = device_group->dtypes;
-  auto dtype_group = std::ranges::find_if(
-      dtypes, [&](const DtypeGroup& group) { return group.dtype == dtype && group.ours == ours; });
+  auto dtype_group = std::ranges::find(dtypes, dtype, &DtypeGroup::dtype);
   if (dtype_group == dtypes.end()) {
-    dtype_group = dtypes.insert(dtypes.end(), DtypeGroup{dtype, {}, ours, false});
+    dtype_group = dtypes.insert(dtypes.end(), DtypeGroup{dtype, {}, true, false});
   }
   return *dtype_group;
 }

@@ -1,12 +1,11 @@
 // Copyright (c) 2026 the ampscaler authors. BSD-3-Clause.
 #pragma once
 // Gradients sorted by device (type and index) and dtype, in the order in which they were first
-// seen, and unscaled group by group. What only torch's operator takes, like a subclass, is a group apart.
+// seen, and unscaled group by group.
 //
-//   add(g0: cuda:0 float)             cuda:0 [float: g0] [double: g2] [float by torch: g3]
+//   add(g0: cuda:0 float)             cuda:0 [float: g0] [double: g2]
 //   add(g1: cuda:1 float)      ->     cuda:1 [float: g1]
 //   add(g2: cuda:0 double)
-//   add(g3: cuda:0 float, subclass)
 
 #include <vector>
 
@@ -42,7 +41,7 @@ class AMPSCALER_API GradientGroups {
   struct DtypeGroup {
     at::ScalarType dtype;
     std::vector<at::Tensor> gradients;
-    bool ours;              // unscaled by ampscaler::unscale_, else by torch's operator
+    bool ours;  // unscaled by ampscaler::unscale_; by torch's operator if one gradient must be
     bool may_share_memory;  // so it is looked at before all are unscaled by one call
   };
   struct DeviceGroup {
@@ -73,7 +72,7 @@ class AMPSCALER_API GradientGroups {
   /// `found_inf` and set to 1 where an input element is inf or NaN; `found_inf` itself is not
   /// written. Does not wait for the device.
   ///
-  /// Both scalars are float32 with one element and are copied to each device. Dense and strided
+  /// Both scalars are float32 with one element and are copied to each device. Groups of dense and strided
   /// gradients go to ampscaler::unscale_, all others to torch's own operator, which may refuse them with
   /// its own errors. So they come first: a refusal leaves the gradients of ours as they were. bfloat16 in
   /// CUDA memory is refused before anything is written where we have no kernel for it: torch has none.
@@ -81,7 +80,7 @@ class AMPSCALER_API GradientGroups {
                                        const at::Tensor& found_inf) const;
 
  private:
-  DtypeGroup& group_of(c10::Device device, at::ScalarType dtype, bool ours);
+  DtypeGroup& group_of(c10::Device device, at::ScalarType dtype);
 
   std::vector<DeviceGroup> groups_;
 };

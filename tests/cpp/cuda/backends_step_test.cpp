@@ -99,9 +99,10 @@ TEST(CudaStepBackends, LimitsAndNumbersOfAnyKind) {
     const at::Tensor rows = random_stats(3);
     expect_merged_as_on_the_cpu(rows.unbind(), options);
     options.max_norm_tensor = std::nullopt;
-    rows[1][core::kNorm] = number.value_or(at::zeros({}));
+    const at::Tensor value = number.value_or(at::zeros({})).reshape({});
+    rows[1][core::kNorm] = value;
     expect_merged_as_on_the_cpu(rows.unbind(), options);
-    rows.fill_(number.value_or(at::zeros({})));
+    rows.fill_(value);
     expect_merged_as_on_the_cpu(rows.unbind(), options);
   }
 }
