@@ -201,6 +201,20 @@ TEST(GradStatsKernel, OtherNorms) {
   }
 }
 
+TEST(GradStatsKernel, ATensorCountsIfAnyOfItsUnitsIsNotZero) {
+  GradientList list;
+  list.emplace_back(core::kFloat32, 3 * core::unit_elements(core::kFloat32));
+  list.emplace_back(core::kFloat32, 2 * core::unit_elements(core::kFloat32));
+  list[0].set(0, 2.0);
+  for (const Schedule& schedule : schedules()) {
+    Workspace workspace = no_sums();
+    Call call;
+    call.norm_type = 0.0;
+    run(list, call, workspace, schedule);
+    EXPECT_EQ(call.stats[core::kNorm], 1.0);
+  }
+}
+
 TEST(GradStatsKernel, ScalarsOfEveryDtype) {
   GradientList list = mixed_list();
   fill(list, Data::kOrdinary, 8);

@@ -70,6 +70,21 @@ TEST(GradNormsKernel, OtherNorms) {
   }
 }
 
+// More units than a block has threads, which add up what the warps have found.
+TEST(GradNormsKernel, ATensorOfManyUnits) {
+  const std::int64_t units = kIsSlow ? 3 : kTestThreads + 2;
+  GradientList list;
+  list.emplace_back(core::kFloat64, units * core::unit_elements(core::kFloat64));
+  fill(list, Data::kOrdinary, 11);
+  expect_norms(list, 3.0F, 2.0, {2, 2, 4}, "2-norm");
+  fill(list, Data::kZeros, 11);
+  for (const std::int64_t place : {std::int64_t{0}, list[0].elements() - 1}) {
+    list[0].set(place, 5.0);
+    expect_norms(list, 3.0F, 0.0, {2, 2, 4}, "one element that is not 0");
+    list[0].set(place, 0.0);
+  }
+}
+
 TEST(GradNormsKernel, LongAndEmptyLists) {
   EXPECT_TRUE(norms_of({}, 1.0F, 2.0, {0, 1, 1}).empty());
   GradientList list;
@@ -165,6 +180,17 @@ TEST(FindNonfiniteKernel, AComplexElementCountsOnce) {
     fill(list, Data::kBoth, 2);
     expect_rows(list, is_complex, {3, 2, 4}, "dtype " + std::to_string(dtype));
   }
+}
+
+TEST(FindNonfiniteKernel, TheWorseHalfOfAComplexElementNamesIt) {
+  GradientList list;
+  for (const auto& [real, imaginary] : {std::pair(kInfinity, kNan), std::pair(kNan, kInfinity),
+                                        std::pair(1.0, kInfinity), std::pair(kInfinity, 1.0)}) {
+    list.emplace_back(core::kFloat32, 6);
+    list.back().set(2, real);
+    list.back().set(3, imaginary);
+  }
+  expect_rows(list, std::vector<bool>(list.size(), true), {1, 1, 1}, "complex");
 }
 
 TEST(FindNonfiniteKernel, LongAndEmptyLists) {
