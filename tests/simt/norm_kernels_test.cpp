@@ -72,7 +72,7 @@ TEST(GradNormsKernel, OtherNorms) {
 
 // More units than a block has threads, which add up what the warps have found.
 TEST(GradNormsKernel, ATensorOfManyUnits) {
-  const std::int64_t units = kIsSlow ? 3 : kTestThreads + 2;
+  const std::int64_t units = kIsSlow ? 3 : kNormThreads + 2;
   GradientList list;
   list.emplace_back(core::kFloat64, units * core::unit_elements(core::kFloat64));
   fill(list, Data::kOrdinary, 11);
