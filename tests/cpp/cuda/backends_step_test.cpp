@@ -35,7 +35,7 @@ std::vector<OptionalTensor> scalars() {
           at::full({}, kNan, at::kDouble),
           at::full({}, 1e-310, at::kDouble),
           at::full({}, 1e300, at::kDouble),
-          at::full({}, (std::int64_t{1} << 24) + 1, at::kLong)};  // which no float holds
+          at::full({}, 16777217, at::kLong)};  // which no float holds
 }
 
 TEST(CudaStepBackends, StepFactorsAreThoseOfTheCpu) {
