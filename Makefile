@@ -31,10 +31,13 @@ endif
 STAGE := $(BUILD)/stage
 
 # ccache makes a second clone of the project build in a second. The launchers are read by the first configure only.
+# Not for gpu-check, which builds by itself, on machines without the environment of this file.
+ifneq ($(MAKECMDGOALS),gpu-check)
 export CCACHE_BASEDIR := $(CURDIR)
 export CMAKE_CXX_COMPILER_LAUNCHER := $(BIN)/ccache
 export CMAKE_CUDA_COMPILER_LAUNCHER := $(BIN)/ccache
 export PYTHONPATH := $(CURDIR)/$(STAGE)
+endif
 export PATH := $(BIN):$(PATH)
 export AMPSCALER_CUDA
 

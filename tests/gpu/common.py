@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from runner import MEASURED, NOT_CHECKED
+from runner import MEASURED, NOT_CHECKED, as_json
 
 if TYPE_CHECKING:
     import torch
@@ -44,7 +44,7 @@ def options_of(parser: argparse.ArgumentParser) -> argparse.Namespace:
 
 def measured(**values: object) -> None:
     """One result; it is kept even if the step is stopped later."""
-    line = json.dumps(values)
+    line = json.dumps(as_json(values), allow_nan=False)
     print(line, flush=True)
     if MEASURED in os.environ:
         with open(os.environ[MEASURED], "a") as file:

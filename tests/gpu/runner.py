@@ -2,23 +2,30 @@
 
 A step is a command. Its exit code is 0 if all is well and SKIPPED_CODE if it cannot run here; what it has measured it
 writes as JSON lines to the file named by its environment variable GPU_CHECK_MEASURED, so that a step that is stopped
-leaves what it had. Nothing here needs torch.
+leaves what it had. The first line of that file are the facts about the machine. Nothing here needs torch.
 """
 
+import contextlib
 import json
+import math
 import os
 import pathlib
-import signal
-import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+
+from process import Interrupted, Signals, TimedOut, run, usable_environment
+from reasons import worth_keeping
 
 SKIPPED_CODE = 77
 MEASURED = "GPU_CHECK_MEASURED"
 # The key of a measured line about an item that the step could not check on this machine.
 NOT_CHECKED = "not_checked"
+FACTS = "facts"
 PASSED, FAILED, TIMED_OUT, SKIPPED, NOT_RUN = "passed", "FAILED", "TIMED OUT", "skipped", "not run"
+INTERRUPTED = "STOPPED"
+# Of a file that a step has written, so much is read from its beginning and from its end.
+READ_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,7 @@ class Step:
 
 @dataclass
 class Result:
-    """What came of a step. `said` is the end of what it printed."""
+    """What came of a step. `said`: the lines about errors among what it printed, then the last ones."""
 
     name: str
     status: str
@@ -53,49 +60,91 @@ class Result:
         return {str(line[NOT_CHECKED]): str(line.get("why")) for line in found}
 
 
+def as_json(value: object) -> object:
+    """The same, but JSON has no NaN and no infinity: as words."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): as_json(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(inner) for inner in value]
+    return value
+
+
+def read_text(file: pathlib.Path) -> str:
+    """A step that prints without end must not fill the memory here."""
+    with file.open("rb") as opened:
+        beginning = opened.read(READ_BYTES)
+        size = os.fstat(opened.fileno()).st_size
+        if size <= 2 * READ_BYTES:
+            return (beginning + opened.read(READ_BYTES)).decode(errors="replace")
+        opened.seek(size - READ_BYTES)
+        return beginning.decode(errors="replace") + "\n...\n" + opened.read(READ_BYTES).decode(errors="replace")
+
+
 def read_lines(file: pathlib.Path) -> list[dict[str, object]]:
-    """The JSON lines of a file; a last one that was cut off is left out."""
+    """The JSON objects of a file, one a line; others, such as a last one that was cut off, are left out."""
     found = []
-    for line in file.read_text(errors="replace").splitlines() if file.exists() else []:
+    for line in read_text(file).splitlines() if file.exists() else []:
         try:
-            found.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict):
+            found.append(value)
     return found
 
 
-def stop(process: subprocess.Popen[bytes]) -> None:
-    """The step and all that it has started."""
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+def step_files(step: Step, folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
+    """What it prints, and what it measures."""
+    return folder / f"{step.name}.log", folder / f"{step.name}.jsonl"
 
 
-def run_step(step: Step, limit: float, folder: pathlib.Path) -> Result:
-    """Runs one step; its output goes to `folder`/NAME.log."""
-    log, measured = folder / f"{step.name}.log", folder / f"{step.name}.jsonl"
-    measured.unlink(missing_ok=True)
-    environment = {**os.environ, MEASURED: str(measured)}
+def remove_old(steps: Sequence[Step], folder: pathlib.Path) -> None:
+    """What an earlier run has left of the same steps. What cannot be removed, its step will not be able to write."""
+    for step in steps:
+        for file in step_files(step, folder):
+            with contextlib.suppress(OSError):
+                file.unlink(missing_ok=True)
+
+
+def run_command(step: Step, limit: float, files: tuple[pathlib.Path, pathlib.Path], signals: Signals) -> str:
+    """The step's status. Raises OSError if program or log cannot be opened."""
+    environment = usable_environment({**os.environ, MEASURED: str(files[1])})
+    with files[0].open("wb") as output:
+        try:
+            code = run(step.command, limit, signals, environment, output)
+        except TimedOut:
+            return TIMED_OUT
+        except Interrupted:
+            return INTERRUPTED
+    return PASSED if code == 0 else SKIPPED if code == SKIPPED_CODE else FAILED
+
+
+def run_step(
+    step: Step, limit: float, folder: pathlib.Path, facts: Mapping[str, object], signals: Signals | None = None
+) -> Result:
+    """Runs one step; its output goes to `folder`/NAME.log. Trouble with files is the step's failure."""
+    log, measured = files = step_files(step, folder)
+    result = Result(step.name, FAILED, limit=limit)
     begin = time.monotonic()
-    status = FAILED
+    errors = []
     try:
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                step.command, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True
-            )
-            try:
-                code = process.wait(timeout=limit)
-                status = PASSED if code == 0 else SKIPPED if code == SKIPPED_CODE else FAILED
-            except subprocess.TimeoutExpired:
-                status = TIMED_OUT
-            except KeyboardInterrupt:
-                stop(process)
-                raise
-            if status == TIMED_OUT:
-                stop(process)
+        measured.write_text(json.dumps({FACTS: as_json(facts)}) + "\n")
+        result.status = run_command(step, limit, files, signals or Signals())
     except OSError as error:
-        log.write_text(f"{step.command[0]}: {error}\n")
-    said = log.read_text(errors="replace").splitlines()[-20:]
-    return Result(step.name, status, round(time.monotonic() - begin, 1), limit, said, read_lines(measured))
+        errors.append(f"error: {error}")
+    result.seconds = round(time.monotonic() - begin, 1)
+    try:
+        result.said = worth_keeping(read_text(log).splitlines()) if log.exists() else []
+        result.measured = [line for line in read_lines(measured) if FACTS not in line]
+    except OSError as error:
+        errors.append(f"error: {error}")
+        result.status = FAILED if result.status == PASSED else result.status
+    if result.status == INTERRUPTED and signals is not None and signals.received is not None:
+        errors.append(f"stopped by {signals.received.name}")
+    result.said = errors + result.said
+    return result
 
 
 def missing_need(step: Step, results: Sequence[Result]) -> str | None:
@@ -104,71 +153,58 @@ def missing_need(step: Step, results: Sequence[Result]) -> str | None:
     return next((need for need in step.needs if need not in passed), None)
 
 
-def write_results(file: pathlib.Path, facts: dict[str, object], results: Sequence[Result]) -> None:
-    """Replaces the file in one go, so that there is always a whole one."""
-    record = {"schema": "gpu_check/1", "facts": facts, "steps": [asdict(result) for result in results]}
+def write_results(file: pathlib.Path, facts: Mapping[str, object], results: Sequence[Result]) -> str | None:
+    """Replaces the file in one go, so that there is always a whole one. Returns why it could not."""
+    record = {"schema": "gpu_check/1", FACTS: facts, "steps": [asdict(result) for result in results]}
     partial = file.with_suffix(".partial")
-    partial.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n")
-    partial.replace(file)
+    try:
+        partial.write_text(json.dumps(as_json(record), indent=1, allow_nan=False) + "\n")
+        partial.replace(file)
+    except OSError as error:
+        return str(error)
+    return None
+
+
+def result_of(
+    step: Step,
+    results: Sequence[Result],
+    left: float,
+    folder: pathlib.Path,
+    facts: Mapping[str, object],
+    signals: Signals,
+) -> Result:
+    """Of a step that is to run with `left` seconds for all that remain."""
+    need = missing_need(step, results)
+    if signals.received is not None:
+        return Result(step.name, NOT_RUN, said=[f"{signals.received.name} came before"])
+    if need is not None:
+        return Result(step.name, NOT_RUN, said=[f"the step {need} has not passed"])
+    if left <= 0:
+        return Result(step.name, NOT_RUN, said=["the time of the whole check is over"])
+    return run_step(step, min(step.limit, left), folder, facts, signals)
 
 
 def run_steps(
     steps: Sequence[Step],
     folder: pathlib.Path,
-    facts: dict[str, object],
+    facts: Mapping[str, object],
     limit: float,
     report: Callable[[Result], None] = lambda result: None,
+    signals: Signals | None = None,
+    results: list[Result] | None = None,
 ) -> list[Result]:
-    """All steps in order, within `limit` seconds together; the file result.json is whole after each."""
+    """All steps in order, within `limit` seconds together; the file result.json is whole after each.
+
+    `results`: the list to fill, for a caller that wants what there is even if this raises.
+    """
     begin = time.monotonic()
-    results: list[Result] = []
+    found = [] if results is None else results
+    signals = signals or Signals()
+    remove_old(steps, folder)
+    write_results(folder / "result.json", facts, found)
     for step in steps:
-        left = limit - (time.monotonic() - begin)
-        need = missing_need(step, results)
-        if need is not None:
-            result = Result(step.name, NOT_RUN, said=[f"the step {need} has not passed"])
-        elif left <= 0:
-            result = Result(step.name, NOT_RUN, said=[f"the {limit:.0f} s of the whole check are over"])
-        else:
-            result = run_step(step, min(step.limit, left), folder)
-        results.append(result)
-        write_results(folder / "result.json", facts, results)
+        result = result_of(step, found, limit - (time.monotonic() - begin), folder, facts, signals)
+        found.append(result)
+        write_results(folder / "result.json", facts, found)
         report(result)
-    return results
-
-
-def is_good(steps: Sequence[Step], results: Sequence[Result]) -> bool:
-    """Whether every step about correctness has passed, or could not run for want of a tool."""
-    deciding = {step.name for step in steps if step.is_correctness}
-    return all(result.status in (PASSED, SKIPPED) for result in results if result.name in deciding)
-
-
-def verdict(steps: Sequence[Step], results: Sequence[Result]) -> str:
-    """In one line what the exit code stands for, and what it does not tell."""
-    deciding = {step.name for step in steps if step.is_correctness}
-    bad = [result.name for result in results if result.name in deciding and result.status not in (PASSED, SKIPPED)]
-    skipped = [result.name for result in results if result.status == SKIPPED]
-    parts = ["correctness: " + (", ".join(bad) + " did not pass" if bad else "no step failed")]
-    parts += [f"skipped: {', '.join(skipped)}"] if skipped else []
-    missing = [item for result in results for item in result.missing()]
-    parts += [f"not checked: {'; '.join(missing)}"] if missing else []
-    return "; ".join(parts)
-
-
-def table(steps: Sequence[Step], results: Sequence[Result]) -> str:
-    """A line per step, then what the steps have settled."""
-    lines = [f"{'step':<14}{'verdict':<11}{'s':>7}{'limit':>7}  about"]
-    by_name = {result.name: result for result in results}
-    for step in steps:
-        result = by_name.get(step.name, Result(step.name, NOT_RUN))
-        about = "correctness" if step.is_correctness else "speed, not judged"
-        lines.append(f"{step.name:<14}{result.status:<11}{result.seconds:>7.1f}{step.limit:>7.0f}  {about}")
-        if result.status not in (PASSED, NOT_RUN):
-            lines += [f"    {line}" for line in result.said[-5:]]
-    for step in steps:
-        result = by_name.get(step.name, Result(step.name, NOT_RUN))
-        missing = result.missing()
-        for item in step.settles:
-            mark = "x" if result.status == PASSED and item not in missing else " "
-            lines.append(f"[{mark}] {item}" + (f" ({missing[item]})" if item in missing else ""))
-    return "\n".join(lines)
+    return found

@@ -35,7 +35,17 @@ def main() -> int:
         "AMPSCALER_CUDA": "1",
         "CMAKE_CUDA_ARCHITECTURES": f"{options.arch}-real",
     }
-    run("cmake", "-S", ROOT, "-B", build, *generator, *(f"-D{name}={value}" for name, value in definitions.items()))
+    # Fresh: what an earlier one has cached may be of another machine, compiler or launcher. Objects stay.
+    run(
+        "cmake",
+        "--fresh",
+        "-S",
+        ROOT,
+        "-B",
+        build,
+        *generator,
+        *(f"-D{name}={value}" for name, value in definitions.items()),
+    )
     run("cmake", "--build", build, "--parallel", len(os.sched_getaffinity(0)))
     run("cmake", "--install", build, "--prefix", build / "stage/ampscaler")
     nvcc = nvcc_of(build)

@@ -1,9 +1,11 @@
 """Step operators: every one on the GPU against the same on the CPU, float64 and aten: all dtypes, sizes, alignments,
-kinds of data; norm bits over orders and splits; 5,000 tensors; one tensor of more than 2^31 elements."""
+kinds of data, types of norm; complex gradients; the scale; norm bits over orders and splits; 5,000 tensors; one tensor
+of more than 2^31 elements."""
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import sys
 
@@ -18,6 +20,7 @@ import ampscaler  # noqa: E402
 OPS = torch.ops.ampscaler
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 NORM, FOUND_INF = ampscaler.ops.STATS.index("norm"), ampscaler.ops.FACTORS.index("found_inf")
+NORM_TYPES = (0.0, 1.0, 2.0, 3.5, math.inf)
 EXACT = [name for name in ampscaler.ops.STATS if name not in ("norm", "clip_coefficient")]
 
 
@@ -77,18 +80,59 @@ def expect_stats(checks: Checks, gpu: tuple[torch.Tensor, ...], cpu: tuple[torch
     checks.expect(gpu[1][FOUND_INF].item() == cpu[1][FOUND_INF].item(), f"{what}: found_inf")
 
 
+def true_norm(values: list[torch.Tensor], norm_type: float, scale: float, zero_counts_tensors: bool = True) -> float:
+    """In float64. For 2 of numbers divided by the largest, as no square of theirs overflows; otherwise as it is."""
+    flat = torch.cat([value.double().flatten() for value in values]).abs()
+    if bool(flat.isnan().any()):
+        return math.nan
+    if bool(flat.isinf().any()):
+        return math.inf
+    if norm_type == 0.0:
+        counts = [int(value.count_nonzero()) for value in values]
+        return float(sum(count > 0 for count in counts) if zero_counts_tensors else sum(counts))
+    largest = flat.max().item() if flat.numel() else 0.0
+    if norm_type == math.inf or largest == 0.0:
+        return largest / scale
+    unit = largest if norm_type == 2.0 else 1.0
+    return unit * (flat / unit).pow(norm_type).sum().pow(1.0 / norm_type).item() / scale
+
+
+def expect_norm(checks: Checks, found: float, expected: float, what: str) -> None:
+    same = torch.isclose(torch.tensor(found), torch.tensor(expected), rtol=2.0**-19, atol=0, equal_nan=True)
+    checks.expect(same, f"{what}: norm is {found}, in float64 {expected}")
+
+
+def check_norms(checks: Checks, gpu: list[torch.Tensor], cpu: list[torch.Tensor], scale: float, what: str) -> None:
+    """What only reads: grad_stats and grad_norms of every type of norm."""
+    on_gpu, on_cpu = scalar(scale, options.device), scalar(scale, "cpu")
+    for norm_type in NORM_TYPES:
+        which = f"{norm_type}-norm {what}"
+        stats = OPS.grad_stats(gpu, on_gpu, norm_type=norm_type)
+        expect_stats(checks, stats, OPS.grad_stats(cpu, on_cpu, norm_type=norm_type), f"grad_stats {which}")
+        expect_norm(checks, stats[0][NORM].item(), true_norm(cpu, norm_type, scale), f"grad_stats {which}")
+        norms = OPS.grad_norms(gpu, on_gpu, norm_type).cpu()
+        close = torch.allclose(norms, OPS.grad_norms(cpu, on_cpu, norm_type), rtol=2.0**-19, atol=0, equal_nan=True)
+        checks.expect(close, f"grad_norms {which}")
+        for index, value in enumerate(cpu):
+            # As float32, like the result: what is beyond it, or below, reads so.
+            expected = torch.tensor(true_norm([value], norm_type, scale, False), dtype=torch.float32).item()
+            if expected == 0.0 or abs(expected) >= 2.0**-126:
+                expect_norm(checks, norms[index].item(), expected, f"grad_norms {which}, tensor {index}")
+
+
 def check_statistics(checks: Checks, kind: str, dtype: torch.dtype, offset: int) -> None:
     gpu, cpu = lists(kind, dtype, offset)
-    for scale in (1.0, 3.0, 2.0**-10):
-        what = f"{kind} {dtype} offset {offset} scale {scale}"
+    what = f"{kind} {dtype} offset {offset}"
+    check_norms(checks, gpu, cpu, 3.0, what)
+    # Each goes on with what the one before has stored.
+    for scale, norm_type in ((1.0, 2.0), (3.0, 0.0), (3.0, 1.0), (2.0, 3.5), (0.25, math.inf), (2.0**-10, 2.0)):
+        which = f"unscale_with_stats_ {what} scale {scale} {norm_type}-norm"
         on_gpu, on_cpu = scalar(scale, options.device), scalar(scale, "cpu")
-        expect_stats(checks, OPS.grad_stats(gpu, on_gpu), OPS.grad_stats(cpu, on_cpu), f"grad_stats {what}")
-        per_tensor = zip(OPS.grad_norms(gpu, on_gpu).cpu(), OPS.grad_norms(cpu, on_cpu), strict=True)
-        close = all(torch.isclose(a, b, rtol=2.0**-19, atol=0, equal_nan=True) for a, b in per_tensor)
-        checks.expect(close, f"grad_norms {what}")
-        found = OPS.unscale_with_stats_(gpu, on_gpu), OPS.unscale_with_stats_(cpu, on_cpu)
-        expect_stats(checks, *found, f"unscale_with_stats_ {what}")
-        checks.expect(same_values(gpu, cpu), f"unscale_with_stats_ {what}: values")
+        expected = true_norm(cpu, norm_type, scale)
+        found = OPS.unscale_with_stats_(gpu, on_gpu, norm_type=norm_type)
+        expect_stats(checks, found, OPS.unscale_with_stats_(cpu, on_cpu, norm_type=norm_type), which)
+        expect_norm(checks, found[0][NORM].item(), expected, which)
+        checks.expect(same_values(gpu, cpu), f"{which}: values")
     checks.expect(torch.equal(OPS.find_nonfinite(gpu).cpu(), OPS.find_nonfinite(cpu)), f"find_nonfinite {what}")
     found = OPS.unscale_clamp_(gpu, on_gpu, 0.5), OPS.unscale_clamp_(cpu, on_cpu, 0.5)
     expect_stats(checks, *found, f"unscale_clamp_ {what}")
@@ -97,6 +141,63 @@ def check_statistics(checks: Checks, kind: str, dtype: torch.dtype, offset: int)
         OPS.scale_grads_(gpu, scalar(0.3, options.device), scalar(flag, options.device))
         OPS.scale_grads_(cpu, scalar(0.3, "cpu"), scalar(flag, "cpu"))
         checks.expect(same_values(gpu, cpu), f"scale_grads_ {what} found_inf {flag}")
+
+
+def check_arguments(checks: Checks) -> None:
+    """Divisor, the user's scale, limits and eps, as numbers and tensors of any dtype; all factors."""
+    for dtype, norm_type in itertools.product(DTYPES, NORM_TYPES):
+        gpu, cpu = lists("ordinary", torch.float32, 1)
+        results = []
+        for device, grads in ((options.device, gpu), ("cpu", cpu)):
+            given = {"divisor": torch.full((1,), 3.0, dtype=dtype, device=device), "norm_type": norm_type, "eps": 1e-3}
+            given["user_scale"] = torch.full((1,), 0.5, dtype=dtype, device=device)
+            limit = torch.full((1,), 0.25, dtype=dtype, device=device)
+            found = [OPS.grad_stats(grads, scalar(5.0, device), **given, max_norm=0.75)]
+            found.append(OPS.unscale_with_stats_(grads, scalar(5.0, device), **given, max_norm_tensor=limit))
+            results.append([value.cpu().double() for pair in found for value in pair])
+        for a, b in zip(*results, strict=True):
+            close = torch.allclose(a, b, rtol=2.0**-19, atol=0)
+            checks.expect(close, f"{norm_type}-norm, {dtype}: {a}, on the CPU {b}")
+        checks.expect(same_values(gpu, cpu), f"divisor {dtype}: values")
+
+
+def check_complex(checks: Checks) -> None:
+    """A complex element is one for find_nonfinite, and two numbers for all else."""
+    bad = {3: complex(0, math.inf), 5001: complex(math.nan, 0), 5002: complex(math.inf, math.nan)}
+    for dtype in (torch.complex64, torch.complex128):
+        cpu = [torch.randn(size, dtype=dtype) for size in (1, 5003, 40_000)] + [data("nan", 777, torch.float16)]
+        gpu = [value.to(options.device, copy=True) for value in cpu]
+        scales = scalar(3.0, options.device), scalar(3.0, "cpu")
+        found = OPS.unscale_with_stats_(gpu, scales[0]), OPS.unscale_with_stats_(cpu, scales[1])
+        expect_stats(checks, *found, f"unscale_with_stats_ {dtype}")
+        for a, b in zip(gpu[:3], cpu[:3], strict=True):
+            checks.expect(torch.equal(a.cpu(), b), f"unscale_with_stats_ {dtype}: values")
+        for values in (cpu, gpu):
+            for index, value in bad.items():
+                values[1][index] = value
+        rows = OPS.find_nonfinite(gpu).cpu()
+        expected = [[-1, 0, 0], [3, 1, 3], [-1, 0, 0], [777 // 2, 2, 2]]
+        checks.expect(rows.tolist() == expected, f"find_nonfinite {dtype}: {rows.tolist()}")
+        checks.expect(torch.equal(rows, OPS.find_nonfinite(cpu)), f"find_nonfinite {dtype}, against the CPU")
+
+
+def check_scale(checks: Checks) -> None:
+    """update_scale_ and advance_scale_ to the bit: against the CPU, and the first against aten there."""
+    scales = (1.0, 65536.0, 3.3, 2.0**127, 2.0**-126, math.inf, math.nan, 0.0)
+    flags = (0.0, -0.0, 1.0, 0.5, math.nan, math.inf)
+    rules = ((2.0, 0.5, 3), (1.7, 0.3, 1), (1.0, 1.0, 2**40), (2.0, 0.5, 0))
+    for scale, tracker, flag, rule in itertools.product(scales, (0, 1, 2, 3, 2**31 - 1), flags, rules):
+        results = []
+        for device in (options.device, "cpu", "cpu"):
+            state = scalar(scale, device), torch.full((1,), tracker, dtype=torch.int32, device=device)
+            update = torch.ops.aten._amp_update_scale_ if len(results) == 2 else OPS.update_scale_
+            update(*state, scalar(flag, device), *rule)
+            results.append([value.item() for value in state])
+            if len(results) < 3:
+                OPS.advance_scale_(*state, scalar(flag, device), [*map(float, rule), 2.0**-3, 2.0**16])
+                results[-1] += [value.item() for value in state]
+        same = repr(results[0]) == repr(results[1]) and repr(results[1][:2]) == repr(results[2])
+        checks.expect(same, f"scale {scale}, tracker {tracker}, found_inf {flag}, rule {rule}: {results}")
 
 
 def check_unscale(checks: Checks, kind: str, dtype: torch.dtype, offset: int) -> None:
@@ -189,9 +290,8 @@ def main() -> int:
             for offset in offsets:
                 check_statistics(checks, kind, dtype, offset)
                 check_unscale(checks, kind, dtype, offset)
-    check_step_scalars(checks)
-    check_norm_bits(checks)
-    check_large(checks)
+    for check in (check_arguments, check_complex, check_scale, check_step_scalars, check_norm_bits, check_large):
+        check(checks)
     return checks.verdict()
 
 

@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import math
 import pathlib
 import sys
 from collections.abc import Callable
 
 from common import gradients, measured, median, not_checked, options_of, timed
+from judge import read_roofline
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--roofline", type=pathlib.Path, help="what the step roofline has measured")
+parser.add_argument("--gpu", default="", help="the name of this one; of another the roofline is no measure")
 options = options_of(parser)
 
 import torch  # noqa: E402
@@ -61,12 +62,11 @@ def cases() -> list[tuple[str, list[int], torch.dtype, int]]:
 
 
 def rooflines() -> dict[str, float]:
-    """The fastest of the step roofline, in GB/s."""
-    best: dict[str, float] = {}
-    for line in options.roofline.read_text().splitlines() if options.roofline and options.roofline.exists() else []:
-        found = json.loads(line)
-        if "gb_per_s" in found:
-            best[found["what"]] = max(best.get(found["what"], 0.0), found["gb_per_s"])
+    """The fastest of the step roofline, in GB/s; says so if there is none to compare with."""
+    best, why = read_roofline(options.roofline, options.gpu) if options.roofline else ({}, "no roofline is given")
+    if why is not None:
+        for item in (TIMES, MISALIGNED):
+            not_checked(item, why)
     return best
 
 
@@ -139,9 +139,6 @@ def measure(name: str, sizes: list[int], dtype: torch.dtype, offset: int, best: 
 
 def main() -> int:
     best = rooflines()
-    if not best:
-        for item in (TIMES, MISALIGNED):
-            not_checked(item, "the step roofline has measured nothing to compare with")
     for name, sizes, dtype, offset in cases():
         measure(name, sizes, dtype, offset, best)
     return 0
