@@ -7,7 +7,7 @@ from runner import FACTS, read_lines
 
 # Of one launch: core::kLargeTable.
 TABLE_TENSORS = 2040
-# By the name of a call in step_launches.py; for gradients that fit one table, and whatever the list for numbers about it.
+# By the name of a call in step_launches.py; for gradients that fit one table.
 LAUNCHES = {
     "grad_stats": 1,
     "grad_stats with a clip": 1,
