@@ -14,6 +14,7 @@
 
 #include "bindings/bindings.h"
 #include "bindings/param_group_walk.h"
+#include "bindings/pass_target.h"
 #include "bindings/types.h"
 
 namespace ampscaler::bindings {
@@ -60,11 +61,7 @@ std::optional<FoundInfPerDevice> unscale_param_groups(const py::object& param_gr
     return groups->unscale_(THPVariable_Unpack(inv_scale.ptr()),
                             THPVariable_Unpack(found_inf.ptr()));
   };
-  FoundInfPerDevice found_inf_per_device;
-  for (const DeviceFoundInf& found : unscale()) {
-    found_inf_per_device[py::cast(found.device)] = found.found_inf;
-  }
-  return found_inf_per_device;
+  return to_dict(unscale());
 }
 
 }  // namespace
