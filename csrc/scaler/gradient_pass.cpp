@@ -308,6 +308,9 @@ std::vector<at::Tensor>& GradientLists::list_of(c10::Device device) {
 }
 
 void GradientLists::remove_duplicates() {
+  if (!may_repeat_) {
+    return;
+  }
   for (DeviceList& list : lists_) {
     ops::PointerSet seen(list.gradients.size());
     std::erase_if(list.gradients, [&](const at::Tensor& gradient) {

@@ -28,6 +28,8 @@ def _is_number(value: object) -> bool:
 
 def _checked_number(method: str, argument: str, value: Any) -> float | torch.Tensor:
     """A float, or a tensor with one real element, which is not read. TypeError for anything else."""
+    if type(value) is float:  # most are; whether it is a tensor takes longer to find out
+        return value
     if isinstance(value, torch.Tensor):
         if value.numel() != 1 or value.is_complex() or value.dtype is torch.bool:
             got = f"shape {tuple(value.shape)} and {value.dtype}"
@@ -220,6 +222,9 @@ class GradientMethods(torch.amp.GradScaler):
         """Their entries. AssertionError, with torch's text, before the first `scale`."""
         if self._enabled:
             self._check_scale_growth_tracker(method)
+            if self._ampscaler is None:  # torch's entries as they are, without three calls for each
+                entries = self._per_optimizer_states
+                return [entries.get(id(optimizer)) for optimizer in optimizers]
         return [self._own_entry(optimizer) for optimizer in optimizers]
 
     def _states_to_clip(self, method: str, optimizers: list[Any]) -> list[State | None]:
@@ -228,6 +233,10 @@ class GradientMethods(torch.amp.GradScaler):
         for state in states:
             if state is not None and state["stage"] is OptState.STEPPED:
                 raise RuntimeError(f"{method}() is being called after step().")
+        return states if self._ampscaler is None else self._settle_shared(method, optimizers, states)
+
+    def _settle_shared(self, method: str, optimizers: list[Any], states: list[State | None]) -> list[State | None]:
+        """The entries, after what an opted-in policy does about gradients that optimizers share."""
         return states
 
     def _read(self, method: str, optimizers: list[Any], norm_type: float) -> _C.PassResult | None:

@@ -295,18 +295,14 @@ class Steps(GradientMethods):
 
     # Each gradient once, also where clipping unscales.
 
-    def _states_to_clip(self, method: str, optimizers: list[Any]) -> list[State | None]:
-        states = super()._states_to_clip(method, optimizers)
+    def _settle_shared(self, method: str, optimizers: list[Any], states: list[State | None]) -> list[State | None]:
+        """Unscales, one by one, the optimizers that hold a gradient which has been divided for another one."""
         if not self._mends():
             return states
-        self._unscale_what_shares(optimizers, states)
-        return self._states(method, optimizers)
-
-    def _unscale_what_shares(self, optimizers: list[Any], states: list[State | None]) -> None:
-        """Unscales, one by one, the optimizers that hold a gradient which has been divided for another one."""
         for optimizer, state in zip(optimizers, states, strict=True):
             if _optimizers.stage(state) is OptState.READY and self._unscaled().contains_any(optimizer.param_groups):
                 self.unscale_(optimizer)
+        return self._states(method, optimizers)
 
     def _record_clip(
         self,

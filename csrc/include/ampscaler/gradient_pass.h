@@ -39,6 +39,8 @@ class AMPSCALER_API GradientLists {
   /// Room for so many gradients, if all are on one device. Only saves time.
   void reserve(std::size_t gradients) { expected_ = gradients; }
   void add(const at::Tensor& gradient) {
+    // One that only its parameter refers to has no earlier mention here.
+    may_repeat_ = may_repeat_ || gradient.use_count() > 1;
     // Inline, as a call for each of a thousand gradients shows in the time of a pass.
     if (lists_.size() == 1 && lists_.front().device == gradient.device()) {
       lists_.front().gradients.push_back(gradient);
@@ -58,6 +60,7 @@ class AMPSCALER_API GradientLists {
 
   std::vector<DeviceList> lists_;
   std::size_t expected_ = 0;
+  bool may_repeat_ = false;
 };
 
 /// What a pass writes into gradients.

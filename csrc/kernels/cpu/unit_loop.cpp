@@ -20,8 +20,15 @@ namespace {
 // Below it one thread is faster: entering a region costs some microseconds when the other threads sleep.
 constexpr std::int64_t kSerialBytes = std::int64_t{512} * 1024;
 
-// Threads take ranges as they come to it: one that sleeps when a pass begins, or is held up, takes fewer.
-constexpr std::int64_t kRangesPerThread = 16;
+// The smallest share of the work: threads end a pass within the time for one.
+constexpr std::int64_t kRangesPerThread = 32;
+
+// Of what is left, a thread takes a part that shrinks as the end comes near: few beginnings, each of which
+// waits for memory, and an end where all finish together, also if one was asleep or is held up. Guided
+// self-scheduling (Polychronopoulos and Kuck, 1987) with half the share, since a core may be shared.
+std::int64_t guided_share(std::int64_t left, std::int64_t workers) {
+  return std::max<std::int64_t>(1, left / (2 * workers));
+}
 
 // The calling thread's rounding and flush modes, on a thread of the pool for as long as it works for us.
 class ControlWordGuard {
@@ -50,20 +57,26 @@ std::int64_t worker_count(std::int64_t ranges) {
 }
 
 void run_ranges(std::int64_t ranges,
-                c10::function_ref<void(std::int64_t worker, std::int64_t range)> body) {
+                c10::function_ref<void(std::int64_t worker, RangeShare share)> body) {
   if (ranges == 1) {
-    body(0, 0);
+    body(0, {0, 1});
     return;
   }
   const unsigned callers_word = _mm_getcsr();
+  const std::int64_t workers = worker_count(ranges);
   std::atomic<std::int64_t> next = 0;
   const auto work = [&](std::int64_t worker, std::int64_t /*end*/) {
     const ControlWordGuard guard(callers_word);
-    for (std::int64_t range = next++; range < ranges; range = next++) {
-      body(worker, range);
+    std::int64_t begin = next;
+    while (begin < ranges) {
+      const std::int64_t end = begin + guided_share(ranges - begin, workers);
+      if (next.compare_exchange_weak(begin, end)) {
+        body(worker, {begin, end});
+        begin = next;
+      }
     }
   };
-  at::parallel_for(0, worker_count(ranges), /*grain_size=*/1, work);
+  at::parallel_for(0, workers, /*grain_size=*/1, work);
 }
 
 }  // namespace ampscaler::cpu

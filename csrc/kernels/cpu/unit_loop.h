@@ -20,11 +20,17 @@ std::int64_t range_count(const core::UnitPlan& plan);
 /// Threads that share `ranges`.
 std::int64_t worker_count(std::int64_t ranges);
 
-/// Calls `body` with every range id below `ranges`, each once, on any thread and in any order; with 1 on
-/// the calling thread. Calls with the same `worker`, which is below worker_count(), come one after the other.
-/// All threads compute with the caller's rounding and flushing of denormals.
+/// Neighbouring ranges that a thread takes together: [begin, end).
+struct RangeShare {
+  std::int64_t begin;
+  std::int64_t end;
+};
+
+/// Calls `body` with shares that hold every range id below `ranges` once, on any thread and in any order; with
+/// 1 on the calling thread. Calls with the same `worker`, which is below worker_count(), come one after the
+/// other. All threads compute with the caller's rounding and flushing of denormals.
 void run_ranges(std::int64_t ranges,
-                c10::function_ref<void(std::int64_t worker, std::int64_t range)> body);
+                c10::function_ref<void(std::int64_t worker, RangeShare share)> body);
 
 /// An address of a plan.
 inline void* as_pointer(std::uint64_t address) {
@@ -50,7 +56,7 @@ inline constexpr std::int64_t kPrefetchEntries = 8;
   }
 }
 
-/// Where the unit after `unit` of a range begins that ends before `end`; 0 after the last.
+/// Where the unit after `unit` of a share begins that ends before `end`; 0 after the last.
 inline std::uint64_t next_address(const core::PlanEntry* entries, std::int64_t entry,
                                   std::uint32_t unit, std::uint32_t end, std::uint64_t address) {
   if (unit + 1 == end) {
@@ -64,8 +70,8 @@ inline std::uint64_t next_address(const core::PlanEntry* entries, std::int64_t e
 struct UnitVisit {
   core::Unit unit;
   std::int64_t entry;  // the index of its tensor
-  std::uint64_t next;  // where the unit after it begins; 0 for the last of a range
-  std::int64_t range;
+  std::uint64_t next;  // where the unit after it begins; 0 for the last of a share
+  std::int64_t range;  // the first of its share: they ascend with the units
   std::int64_t worker;
 };
 
@@ -87,18 +93,18 @@ void visit_units(const core::UnitPlan& plan, std::uint32_t begin, std::uint32_t 
   }
 }
 
-/// Calls `visit(const UnitVisit&)` for every unit of the plan. Units of one range come in order.
+/// Calls `visit(const UnitVisit&)` for every unit of the plan. Units of one share come in order.
 template <typename Visit>
 void for_each_unit(const core::UnitPlan& plan, std::int64_t ranges, const Visit& visit) {
   if (plan.unit_total() == 0) {
     return;
   }
   const std::vector<std::uint32_t> bounds = plan.split(ranges);
-  run_ranges(ranges, [&](std::int64_t worker, std::int64_t range) {
-    const auto index = static_cast<std::size_t>(range);
-    visit_units(plan, bounds[index], bounds[index + 1],
+  run_ranges(ranges, [&](std::int64_t worker, RangeShare share) {
+    visit_units(plan, bounds[static_cast<std::size_t>(share.begin)],
+                bounds[static_cast<std::size_t>(share.end)],
                 [&](const core::Unit& unit, std::int64_t entry, std::uint64_t next) {
-                  visit(UnitVisit{unit, entry, next, range, worker});
+                  visit(UnitVisit{unit, entry, next, share.begin, worker});
                 });
   });
 }
