@@ -27,7 +27,16 @@ constexpr std::int64_t kRangesPerThread = 32;
 // waits for memory, and an end where all finish together, also if one was asleep or is held up. Guided
 // self-scheduling (Polychronopoulos and Kuck, 1987) with half the share, since a core may be shared.
 std::int64_t guided_share(std::int64_t left, std::int64_t workers) {
-  return std::max<std::int64_t>(1, left / (2 * workers));
+  return std::min(left, std::max<std::int64_t>(1, left / (2 * workers)));
+}
+
+// Without ranges when all are taken.
+RangeShare take_share(std::atomic<std::int64_t>& next, std::int64_t ranges, std::int64_t workers) {
+  RangeShare share = {next, 0};
+  do {
+    share.end = share.begin + guided_share(ranges - share.begin, workers);
+  } while (!next.compare_exchange_weak(share.begin, share.end));
+  return share;
 }
 
 // The calling thread's rounding and flush modes, on a thread of the pool for as long as it works for us.
@@ -67,13 +76,9 @@ void run_ranges(std::int64_t ranges,
   std::atomic<std::int64_t> next = 0;
   const auto work = [&](std::int64_t worker, std::int64_t /*end*/) {
     const ControlWordGuard guard(callers_word);
-    std::int64_t begin = next;
-    while (begin < ranges) {
-      const std::int64_t end = begin + guided_share(ranges - begin, workers);
-      if (next.compare_exchange_weak(begin, end)) {
-        body(worker, {begin, end});
-        begin = next;
-      }
+    for (RangeShare share = take_share(next, ranges, workers); share.begin < share.end;
+         share = take_share(next, ranges, workers)) {
+      body(worker, share);
     }
   };
   at::parallel_for(0, workers, /*grain_size=*/1, work);
